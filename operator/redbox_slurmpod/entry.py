@@ -17,15 +17,34 @@ CONFIGURATION = Path("/etc/slurm")
 MUNGE_KEY = Path("/etc/redbox/munge")
 SSHD_CONFIGURATION, HOST_KEY = Path("/etc/redbox/ssh"), Path("/etc/redbox/host-key")
 RUN = Path("/run")
+STATE = Path("/var/spool/slurmctld")
+_BEGUN, _FIRST, _SAVED_LAST = "clustername", "redbox-first-start", "fed_mgr_state"
+"""In slurmctld's state: there from its first start, ours until all was saved once, and what is saved last."""
 SHARED = (Path("/tmp"), Path("/dev/shm"))  # noqa: S108 (where jobs write)
 _OURS = (sys.executable, "-I", "-m", "redbox_slurmpod")
 
 
-def slurmctld(options: Sequence[str], *, run: Path = RUN) -> SupervisedDaemon:
+def slurmctld(options: Sequence[str], *, run: Path = RUN, state: Path = STATE) -> SupervisedDaemon:
     """A slurmctld that ends ends its container, which Kubernetes starts again and counts."""
     _make_folder(run / "slurmctld")
-    command = ("/usr/sbin/slurmctld", "--systemd", *options)
+    begun = ("-i",) if _is_beginning(state) else ()
+    command = ("/usr/sbin/slurmctld", "--systemd", *begun, *options)
     return SupervisedDaemon(command, restarts=False, keys=CONFIGURATION)
+
+
+def _is_beginning(state: Path) -> bool:
+    """Whether slurmctld has not saved all of its state once, which takes its first five minutes.
+
+    Killed in these, it would never start again (`No Assoc usage file to recover`) without -i, which takes
+    what is missing for empty. Later nothing may be missing, and in a state that was restored neither.
+    """
+    first = state / _FIRST
+    if (state / _SAVED_LAST).exists():
+        first.unlink(missing_ok=True)
+        return False
+    if not (state / _BEGUN).exists():
+        first.touch()
+    return first.exists()
 
 
 def slurmd(

@@ -100,8 +100,7 @@ def _keep_from_users(folder: int) -> None:
         )
     if found.st_uid == _NOBODY:
         os.fchown(folder, 0, 0)
-    writable = found.st_mode & (stat.S_IWGRP | stat.S_IWOTH)
-    if writable and not found.st_mode & stat.S_ISVTX:
+    if found.st_mode & (stat.S_IWGRP | stat.S_IWOTH):  # a sticky one too: another's home could be made first
         os.fchmod(folder, _MODE_OF_HOMES)
 
 

@@ -39,11 +39,27 @@ def test_sshd_gets_its_host_key_and_users_cannot_replace_the_socket_that_signs_f
 
 
 def test_slurmctld_ends_its_container_when_it_ends(tmp_path: Path) -> None:
-    daemon = entry.slurmctld(["-v"], run=tmp_path)
+    (tmp_path / "clustername").touch()
+    daemon = entry.slurmctld(["-v"], run=tmp_path, state=tmp_path)
     assert daemon.command == ("/usr/sbin/slurmctld", "--systemd", "-v")
     assert not daemon.restarts
     assert daemon.keys == Path("/etc/slurm")
     assert (tmp_path / "slurmctld").stat().st_mode & 0o777 == 0o755
+
+
+def test_a_slurmctld_that_has_not_saved_all_once_starts_without_what_is_missing(tmp_path: Path) -> None:
+    """26.05 with accounting, killed in its first minutes, never started again."""
+
+    def ignores() -> bool:
+        return "-i" in entry.slurmctld([], run=tmp_path / "run", state=tmp_path).command
+
+    assert ignores()
+    (tmp_path / "clustername").touch()
+    assert ignores()
+    (tmp_path / "fed_mgr_state").touch()
+    assert not ignores()
+    (tmp_path / "fed_mgr_state").unlink()
+    assert not ignores()  # it is not the beginning any more: something is wrong
 
 
 def test_every_slurmd_of_a_container_reports_the_containers_start_as_its_boot(tmp_path: Path) -> None:

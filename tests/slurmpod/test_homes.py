@@ -102,7 +102,7 @@ def test_what_a_user_plants_in_a_folder_for_all_stops_nobody_else(claim: Claim) 
         "/home/bob cannot be made",
         "/home/carol cannot be made",
     ]
-    assert (outside.lstat().st_uid, claim.owner(".")[2]) == (0, 0o1777)
+    assert (outside.lstat().st_uid, claim.owner(".")[2]) == (0, 0o755)
 
 
 def test_a_folder_without_its_user_is_made_again(claim: Claim) -> None:

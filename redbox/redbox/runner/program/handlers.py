@@ -177,8 +177,9 @@ def find_tools() -> EnterTools:
 
 def connect(host: str, port: int, target: HandlerTarget, limit_s: float) -> socket.socket:
     """On this node only where the listener is the job's own, or where there is none."""
-    address = "127.0.0.1" if host == "localhost" else host or target.address
-    is_here = address in (*LOCAL, target.address)
+    named = (resolve(host, socket.AF_INET) or resolve(host, socket.AF_INET6) or host) if host else ""
+    address = named or target.address
+    is_here = address.startswith("127.") or address in (*LOCAL, *ANY_ADDRESS, target.address)
     if is_here and not has_job_listener(port, address) and any(find_listeners(port)):
         raise OSError("port {} of this node has a listener of another job, or of another user".format(port))
     return socket.create_connection((address, port), timeout=max(0.001, limit_s))

@@ -15,6 +15,8 @@ REFERENCE = re.compile(r"\$(?:(\$)|\(([^)]*)\))")
 IDENTIFIER = re.compile(r"[A-Za-z_][A-Za-z0-9_]*\Z")
 UNSETTABLE = ("UID", "EUID", "GID", "PREPEND_PATH", "APPEND_PATH")
 """Read-only in the shell in which Apptainer sets variables; or an order to Apptainer to change PATH."""
+SHELL_FUNCTION = "BASH_FUNC_"
+"""Of a variable that is a function to bash: the node's own shells would run it, outside of the container."""
 DEFAULT_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 START_ERROR = 128
 PULLED_IMAGE = re.compile(
@@ -160,7 +162,7 @@ def container_environment(image: ImageConfig, own: Dict[str, str], hostname: str
     values.update(image.env)
     values.update(own)
     for name, value in own.items():
-        if name in UNSETTABLE:
+        if name in UNSETTABLE or name.startswith(SHELL_FUNCTION):
             raise StartFailed("Apptainer cannot set the variable {}: rename it, or leave it out".format(name))
         if "\r\n" in value:
             raise StartFailed(

@@ -19,8 +19,12 @@ from redbox_resourced.kubelet.spdy.limits import SpdyLimits
 from redbox_resourced.kubelet.turns import Turn
 from redbox_resourced.kubelet.websocket.messages import BadMessage, ChannelMessage, Subprotocol
 
+TAKEN = {WSMsgType.BINARY, WSMsgType.TEXT, WSMsgType.PING, WSMsgType.PONG}
+"""All others end the session."""
 MAX_PIECE = 32 * 1024
 """Of a message of ours."""
+LEAST_COST = 4 * 1024
+"""Of a message, in bytes copied: one read may bring tens of thousands of empty ones."""
 GONE_S = 10.0
 """Between looks whether the client is still there, while nothing is read of it."""
 
@@ -170,12 +174,19 @@ class ChannelSession:
                     continue
                 self.problem = f"no message came for {self._limits.idle_s:g} s"
                 return
-            if message.type not in {WSMsgType.BINARY, WSMsgType.TEXT}:
+            if message.type not in TAKEN:
                 return
-            async with self._turn.taken():
+            if message.type is WSMsgType.PING:
+                await self._websocket.pong(message.data)
+            elif message.type is not WSMsgType.PONG:
                 self._handle(self._subprotocol.read(bytes(message.data)))
+            await self._turn.copied(max(len(message.data), LEAST_COST))
             if not await self._gets_room():
                 return
+
+    def _is_full(self) -> bool:
+        held = [channel.held_bytes for channel in self._channels.values()]
+        return max(held) >= self._limits.stream_bytes or sum(held) >= self._limits.session_bytes
 
     def _handle(self, message: ChannelMessage | None) -> None:
         channel = self._channels.get(message.channel) if message else None
@@ -184,7 +195,7 @@ class ChannelSession:
 
     async def _gets_room(self) -> bool:
         """Wait for it; False if the client has gone, whose end is not read meanwhile."""
-        while any(channel.held_bytes >= self._limits.stream_bytes for channel in self._channels.values()):
+        while self._is_full():
             self._has_room.clear()
             try:
                 async with asyncio.timeout(GONE_S):

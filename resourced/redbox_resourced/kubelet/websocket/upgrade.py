@@ -15,7 +15,7 @@ from redbox_resourced.kubelet.websocket.messages import SUBPROTOCOLS, UNNAMED, S
 from redbox_resourced.kubelet.websocket.session import ChannelSession
 
 PROTOCOL_HEADER = "Sec-WebSocket-Protocol"
-MAX_MESSAGE = 1024 * 1024
+MAX_MESSAGE = 512 * 1024
 """Of a client's, which is held until it is whole."""
 
 
@@ -40,6 +40,7 @@ class WebSocketUpgrade:
         self._subprotocol = _negotiate(request)
         self.response = web.WebSocketResponse(
             timeout=LEAVE_S,
+            autoping=False,  # answered in the turn of its namespace, as all other messages
             autoclose=False,  # the client's close is answered when its session in the job has ended
             protocols=[self._subprotocol.name],
             compress=False,

@@ -14,6 +14,8 @@ import pytest
 from aiohttp import ClientWebSocketResponse, WSMsgType
 
 from redbox_resourced.kubelet.spdy.limits import SpdyLimits
+from redbox_resourced.kubelet.turns import Turn
+from redbox_resourced.kubelet.websocket.session import LEAST_COST
 from tests.resourced.kubelet.sessions.harness import (
     ADDRESS,
     SUCCESS,
@@ -34,12 +36,13 @@ async def connected(
     path: str = "/exec/alice/train/main",
     query: Sequence[tuple[str, str]] = COMMAND,
     protocols: Sequence[str] = (V4,),
+    **options: Any,
 ) -> AsyncIterator[ClientWebSocketResponse]:
     url = f"http://{ADDRESS}:{stand.port}{path}"
     async with (
         asyncio.timeout(60),
         aiohttp.ClientSession() as http,
-        http.ws_connect(url, params=query, protocols=protocols) as websocket,
+        http.ws_connect(url, params=query, protocols=protocols, **options) as websocket,
     ):
         yield websocket
 
@@ -175,9 +178,31 @@ async def test_input_that_nobody_reads_is_not_read_from_the_client() -> None:
         assert (total, json.loads(received[ERROR])) == (size, SUCCESS)
 
 
+async def test_each_ping_is_answered_in_the_turn_of_its_namespace(monkeypatch: pytest.MonkeyPatch) -> None:
+    """One read may bring tens of thousands: answered outside of it they would stop all other tenants."""
+    pings, charged = 200, 0
+    copied = Turn.copied
+
+    async def charge(turn: Turn, size: int) -> None:
+        nonlocal charged
+        charged += size
+        await copied(turn, size)
+
+    monkeypatch.setattr(Turn, "copied", charge)
+    async with kubelet_api() as stand, connected(stand, autoping=False) as websocket:
+        await websocket.receive_bytes()
+        for _ in range(pings):
+            await websocket.ping(b"x")
+        answers = [await websocket.receive() for _ in range(pings)]
+        assert {(answer.type, answer.data) for answer in answers} == {(WSMsgType.PONG, b"x")}
+        await websocket.send_bytes(bytes([STDIN]) + b"x")
+        assert await websocket.receive_bytes() == bytes([STDOUT]) + b"x"
+        assert charged >= pings * LEAST_COST
+
+
 async def test_a_message_that_is_too_long_ends_the_connection_with_its_code() -> None:
     async with kubelet_api() as stand, connected(stand) as websocket:
-        await websocket.send_bytes(bytes([STDIN]) + bytes(1 << 20))
+        await websocket.send_bytes(bytes([STDIN]) + bytes(1 << 19))
         await rest(websocket)
         assert websocket.close_code == 1009
         await asyncio.wait_for(stand.redbox.closed.wait(), 60)
