@@ -34,7 +34,7 @@ WITHIN_S = 180
 DEMO_WITHIN_S = 800
 SECTION = re.compile(r"^##? (.+?)\n(.*?)(?=^## |\Z)", re.MULTILINE | re.DOTALL)
 BLOCK = re.compile(r"^```(\w*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
-MINE = "deployments,slurmjobs,pods,jobs,cronjobs,services,persistentvolumeclaims,secrets,configmaps"
+MINE = "deployments,pods,jobs,cronjobs,services,persistentvolumeclaims,secrets,configmaps"
 FOLDERS = {
     "tutorial.md": ".",
     "guide.md": "examples",
@@ -93,11 +93,11 @@ def _left_as_found(bed: Bed) -> Iterator[None]:
     """The demo turns pods and sessions on."""
     skip_without_pmix(bed)  # its examples start ranks by srun
     kubectl = Kubernetes(bed)
-    kubectl("delete", "--ignore-not-found", "--all", MINE, "--namespace=alice")
+    delete_mine(kubectl)
     # Other files make resourced's account and rights without helm, which refuses to take them for its own.
     kubectl("delete", "--ignore-not-found", "--filename=-", stdin=rendered(bed))
     yield
-    kubectl("delete", "--ignore-not-found", "--all", MINE, "--namespace=alice")
+    delete_mine(kubectl)
     (bed.places.state / "demo").unlink(missing_ok=True)
     take_away_volumes(bed)
     eventually(lambda: not folders_of_claims(kubectl), what="no folder of a claim")
@@ -105,6 +105,12 @@ def _left_as_found(bed: Bed) -> Iterator[None]:
     turn_sessions_and_volumes_off(bed)
     deliver(bed, Progress.silent())
     kubectl("delete", "nodes", "--selector=redbox.dev/virtual", "--wait=false")
+
+
+def delete_mine(kubectl: Kubernetes) -> None:
+    """Where this is the first file of its bed, the kinds of Red Box are not there yet."""
+    jobs = ",slurmjobs" if kubectl.get("crd", "slurmjobs.redbox.dev") else ""
+    kubectl("delete", "--ignore-not-found", "--all", MINE + jobs, "--namespace=alice")
 
 
 def folders_of_claims(kubectl: Kubernetes) -> list[str]:

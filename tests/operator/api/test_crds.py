@@ -122,7 +122,7 @@ def test_every_field_of_a_slurmcluster_is_described_and_bounded() -> None:
             assert field.get("description"), name
     for node in nodes(pods):
         if node.get("type") == "string":
-            assert "maxLength" in node
+            assert "maxLength" in node or "enum" in node
         if node.get("type") == "array":
             assert "maxItems" in node
 
