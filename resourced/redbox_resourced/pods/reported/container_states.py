@@ -18,6 +18,8 @@ from redbox_resourced.pods.pod_status import LONGEST_MESSAGE, rfc3339
 from redbox_resourced.pods.pod_view import BoundPod, PodContainer, PodDetails
 from redbox_shared.wire import LAUNCH_FAILED
 
+DELETIONS = frozenset({"Deleted", "Cancelled"})
+"""Reasons of a pod whose containers never began: of these kubelets say ContainerStatusUnknown."""
 KILLED = 137
 NOT_STARTED = 128
 START_ERROR = "StartError"
@@ -161,7 +163,7 @@ def ended_next(
     """With this end for the init container, or all main containers, that would have started next."""
     ended = Terminated(
         exit_code=NOT_STARTED if reason == START_ERROR else KILLED,
-        reason=reason if reason == START_ERROR else UNKNOWN,  # as kubelets say of what never began
+        reason=UNKNOWN if reason in DELETIONS else reason,
         message=message[:LONGEST_MESSAGE],
         finished_at=at or UNKNOWN_TIME,
     )

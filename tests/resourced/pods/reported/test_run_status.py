@@ -261,7 +261,7 @@ def test_what_was_to_start_next_does_not_wait_in_a_pod_that_is_over(
     assert (ended["phase"], ended["reason"], shown) == ("Failed", reason, states)
     first = next(name for name, code in states.items() if code in {128, 137})
     ran = any(each.name == first and each.state.running for each in (reported.containers if reported else ()))
-    never = "StartError" if reason == "StartError" else "ContainerStatusUnknown"
+    never = "ContainerStatusUnknown" if reason == "Cancelled" else reason
     assert state(ended, first)["terminated"]["reason"] == (reason if ran else never)
 
 
