@@ -17,7 +17,7 @@ from tests.e2e.harness.kubernetes import Object
 from tests.e2e.harness.volumes import NODE, claim_of_all
 from tests.e2e.harness.waiting import eventually
 
-pytestmark = [pytest.mark.nightly(slurm="26.05"), pytest.mark.timeout(900)]
+pytestmark = [pytest.mark.nightly, pytest.mark.timeout(900)]
 HOMES = f"{NAMESPACE}-homes"
 USERS = [("alice", 2001), ("bob", 2002)]
 BROKEN = """\
