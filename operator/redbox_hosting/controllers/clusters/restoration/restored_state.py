@@ -8,10 +8,10 @@ from __future__ import annotations
 from datetime import datetime
 
 from redbox_hosting.api import names
+from redbox_hosting.controllers.cluster_pods import pods_of
 from redbox_hosting.controllers.clusters.cluster_world import ClusterWorld
 from redbox_hosting.controllers.clusters.upgrades import slurmctld_set_of
-from redbox_kube.api.kinds import POD
-from redbox_kube.api.objects import Object, ObjectClient, ResourcePath
+from redbox_kube.api.objects import Object, ObjectClient
 from redbox_kube.controller.steps import StepFailed
 
 MOST_NAMED = 5
@@ -21,12 +21,9 @@ async def check_workers_of_before(objects: ObjectClient, world: ClusterWorld) ->
     """Raises StepFailed while slurmctld may not begin with its backup; without a backup, never."""
     if world.controller.spec.redbox.restore is None or slurmctld_set_of(world) is not None:
         return
-    where = ResourcePath(POD, namespace=world.controller.namespace)
-    chosen = f"{names.LABEL_CLUSTER}={world.controller.name},{names.LABEL_ROLE}=slurmd"
     began = datetime.fromisoformat(world.controller.metadata["creationTimestamp"])
-    before: list[str] = []
-    async for page, _ in objects.pages(where, {"labelSelector": chosen}):
-        before += [pod["metadata"]["name"] for pod in page if _created(pod) < began]
+    workers = pods_of(objects, world.controller, {"slurmd"})
+    before = [pod["metadata"]["name"] async for pod in workers if _created(pod) < began]
     if before:
         more = f" and {len(before) - MOST_NAMED} more" if len(before) > MOST_NAMED else ""
         raise StepFailed(

@@ -7,11 +7,12 @@ kubelet has projected, which it does within a second of an annotation on the pod
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from datetime import timedelta
 
 from redbox_hosting.api import names
+from redbox_hosting.controllers.cluster_pods import annotate, pods_of
 from redbox_hosting.controllers.clusters.cluster_world import ClusterWorld
 from redbox_hosting.controllers.clusters.reconfiguration import Reconfigurations
 from redbox_hosting.controllers.clusters.rotation.key_rotation import Rotation, RotationMove, jwks_digest
@@ -19,7 +20,7 @@ from redbox_hosting.controllers.context import HostingContext
 from redbox_hosting.controllers.rollouts import is_rolled_out
 from redbox_hosting.slurm.answers import RestNode
 from redbox_hosting.slurm.errors import SlurmUnknown
-from redbox_kube.api.kinds import POD, STATEFUL_SET
+from redbox_kube.api.kinds import STATEFUL_SET
 from redbox_kube.api.objects import Object, ResourcePath
 
 COMMENT, DIGITS = "redbox-keys:", 16
@@ -73,13 +74,10 @@ class KeyReaders:
         """An annotation on all pods with keys makes the kubelet project them now; login pods that wait."""
         login: list[str] = []
         once: list[str] = []
-        async for body in self._pods_of(world):
+        writer = self.context.writer
+        async for body in pods_of(writer.objects, world.controller, HAVE_KEYS):
+            await annotate(writer, body, names.ANNOTATION_KEYS, digest)
             metadata = body["metadata"]
-            if (metadata.get("annotations") or {}).get(names.ANNOTATION_KEYS) != digest:
-                where = ResourcePath(POD, metadata["name"], metadata["namespace"])
-                annotations = {names.ANNOTATION_KEYS: digest}
-                await self.context.writer.objects.merge(where, {"metadata": {"annotations": annotations}})
-                self.context.writer.count(POD.name, "patch")
             if metadata["labels"][names.LABEL_ROLE] == "login":
                 (once if reads_keys_once(body) else login).append(metadata["name"])
         if once:
@@ -87,14 +85,6 @@ class KeyReaders:
         is_over = rotation.since is None or self.context.clock() >= rotation.since + PROJECTED_WITHIN
         waits = rotation.move not in {RotationMove.DONE, RotationMove.SIGNED} and not is_over
         return [f"{name} reads them within {PROJECTED_WITHIN.seconds} s" for name in login] if waits else []
-
-    async def _pods_of(self, world: ClusterWorld) -> AsyncIterator[Object]:
-        where = ResourcePath(POD, namespace=world.controller.namespace)
-        selection = {"labelSelector": f"{names.LABEL_CLUSTER}={world.controller.name}"}
-        async for page, _ in self.context.writer.objects.pages(where, selection):
-            for body in page:
-                if body["metadata"]["labels"].get(names.LABEL_ROLE) in HAVE_KEYS:
-                    yield body
 
 
 def reads_keys_once(login_pod: Object) -> bool:

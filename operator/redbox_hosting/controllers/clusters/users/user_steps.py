@@ -5,17 +5,17 @@ No pod is replaced for a change: an annotation on each pod makes the kubelet pro
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 
 from redbox_hosting.api import names
 from redbox_hosting.build.pods.homes import ROLE, homes_job
 from redbox_hosting.build.users.unix_lines import UnixAccounts
+from redbox_hosting.controllers.cluster_pods import annotate, pods_of
 from redbox_hosting.controllers.clusters.cluster_world import ClusterWorld
 from redbox_hosting.controllers.context import HostingContext
 from redbox_hosting.controllers.unstarted_pods import why_not_started
-from redbox_kube.api.kinds import CONFIG_MAP, JOB, POD
+from redbox_kube.api.kinds import CONFIG_MAP, JOB
 from redbox_kube.api.objects import Object, ResourcePath
 from redbox_kube.controller.owned import DesiredObject, OwnedObjects, revision
 from redbox_kube.controller.steps import ReconcileStep, StepFailed, StepOutcome
@@ -64,22 +64,10 @@ class UserSteps:
         """Pods that are made later have the newest files."""
         if self._projected.get(world.controller.uid) == digest:
             return
-        async for pod in self._pods_of(world):
-            metadata = pod["metadata"]
-            if (metadata.get("annotations") or {}).get(names.ANNOTATION_USERS) != digest:
-                where = ResourcePath(POD, metadata["name"], metadata["namespace"])
-                annotations = {names.ANNOTATION_USERS: digest}
-                await self.context.writer.objects.merge(where, {"metadata": {"annotations": annotations}})
-                self.context.writer.count(POD.name, "patch")
+        writer = self.context.writer
+        async for pod in pods_of(writer.objects, world.controller, HAVE_USERS):
+            await annotate(writer, pod, names.ANNOTATION_USERS, digest)
         self._projected[world.controller.uid] = digest
-
-    async def _pods_of(self, world: ClusterWorld) -> AsyncIterator[Object]:
-        where = ResourcePath(POD, namespace=world.controller.namespace)
-        selection = {"labelSelector": f"{names.LABEL_CLUSTER}={world.controller.name}"}
-        async for page, _ in self.context.writer.objects.pages(where, selection):
-            for body in page:
-                if body["metadata"]["labels"].get(names.LABEL_ROLE) in HAVE_USERS:
-                    yield body
 
     async def _make_homes(self, world: ClusterWorld) -> StepOutcome:
         """The Job that has ended stays: it tells that these homes are made."""
