@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import select
+from collections.abc import Callable
 
 from aiohttp import web
 
@@ -16,6 +17,10 @@ LEAVE_S = 5.0
 UNREAD_S = 3600.0
 """For a client that has stopped reading, as `kubectl exec ... | less`. Closed earlier, its next PING would be
 answered by a reset, upon which an API server drops what its client has not read, the status with it."""
+
+
+GONE_S = 10.0
+"""Between looks whether the client is still there, while nothing is read of it."""
 
 
 class ClientTransport:
@@ -50,6 +55,21 @@ class ClientTransport:
         if self.backlog():
             asyncio.get_running_loop().call_later(LEAVE_S, self.asyncio.abort)
         self.asyncio.close()
+
+
+async def gets_room(
+    has_room: asyncio.Event, is_full: Callable[[], bool], is_gone: Callable[[], bool]
+) -> bool:
+    """Wait for room; False if the client has gone, whose end is not read meanwhile."""
+    while is_full():
+        has_room.clear()
+        try:
+            async with asyncio.timeout(GONE_S):
+                await has_room.wait()
+        except TimeoutError:
+            if is_gone():
+                return False
+    return True
 
 
 async def first_of(*events: asyncio.Event) -> None:

@@ -11,6 +11,7 @@ import asyncio
 from collections import deque
 from collections.abc import Iterator
 
+from redbox_resourced.kubelet.client_transport import gets_room
 from redbox_resourced.kubelet.spdy.errors import SpdyError, StreamEnded
 from redbox_resourced.kubelet.spdy.frames import (
     Event,
@@ -40,8 +41,6 @@ from redbox_resourced.kubelet.turns import Turn
 
 MAX_PIECE = 32 * 1024
 """Of a DATA frame of ours: a larger one alone would fill what may be unsent."""
-GONE_S = 10.0
-"""Between looks whether the peer is still there, while nothing is read of it."""
 
 
 class SpdyStream:
@@ -219,7 +218,7 @@ class SpdySession:
                 return
             events = self._parser.feed(data)
             while await self._handle_some(events):
-                if not await self._gets_room():
+                if not await gets_room(self._has_room, self._is_full, self._wire.is_gone):
                     return
 
     async def _handle_some(self, events: Iterator[Event]) -> bool:
@@ -237,18 +236,6 @@ class SpdySession:
 
     def _is_full(self) -> bool:
         return bool(self._full) or self._held >= self._limits.session_bytes
-
-    async def _gets_room(self) -> bool:
-        """Wait for it; False if the peer has gone, whose end is not read meanwhile."""
-        while self._is_full():
-            self._has_room.clear()
-            try:
-                async with asyncio.timeout(GONE_S):
-                    await self._has_room.wait()
-            except TimeoutError:
-                if self._wire.is_gone():
-                    return False
-        return True
 
     def _handle(self, event: Event) -> None:
         match event:

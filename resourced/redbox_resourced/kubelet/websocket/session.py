@@ -12,6 +12,7 @@ from contextlib import suppress
 
 from aiohttp import WSMsgType, web
 
+from redbox_resourced.kubelet.client_transport import gets_room
 from redbox_resourced.kubelet.spdy.errors import StreamEnded
 from redbox_resourced.kubelet.spdy.frames import ResetStatus
 from redbox_resourced.kubelet.spdy.held_pieces import HeldPieces
@@ -25,8 +26,6 @@ MAX_PIECE = 32 * 1024
 """Of a message of ours."""
 LEAST_COST = 4 * 1024
 """Of a message, in bytes copied: one read may bring tens of thousands of empty ones."""
-GONE_S = 10.0
-"""Between looks whether the client is still there, while nothing is read of it."""
 
 
 class Channel:
@@ -181,7 +180,7 @@ class ChannelSession:
             elif message.type is not WSMsgType.PONG:
                 self._handle(self._subprotocol.read(bytes(message.data)))
             await self._turn.copied(max(len(message.data), LEAST_COST))
-            if not await self._gets_room():
+            if not await gets_room(self._has_room, self._is_full, self._is_gone):
                 return
 
     def _is_full(self) -> bool:
@@ -192,18 +191,6 @@ class ChannelSession:
         channel = self._channels.get(message.channel) if message else None
         if message and channel:
             channel.on_data(message)
-
-    async def _gets_room(self) -> bool:
-        """Wait for it; False if the client has gone, whose end is not read meanwhile."""
-        while self._is_full():
-            self._has_room.clear()
-            try:
-                async with asyncio.timeout(GONE_S):
-                    await self._has_room.wait()
-            except TimeoutError:
-                if self._is_gone():
-                    return False
-        return True
 
     # -- for the channels
 

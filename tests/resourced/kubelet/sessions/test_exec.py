@@ -142,7 +142,7 @@ async def test_a_client_that_leaves_while_its_input_waits_ends_the_session_at_re
 ) -> None:
     """So much that nothing more is read of it, as of `kubectl exec -i pod -- sleep infinity < large`."""
     monkeypatch.setattr(JobSession, "send", lambda *_: asyncio.Future())
-    monkeypatch.setattr("redbox_resourced.kubelet.spdy.session.GONE_S", 0.05)
+    monkeypatch.setattr("redbox_resourced.kubelet.client_transport.GONE_S", 0.05)
     async with kubelet_api(tls=tls) as stand:
         client = await stand.exec("sleep", "infinity")
         client.send(data(client.streams["stdin"], bytes(400_000)))

@@ -235,7 +235,7 @@ async def test_what_a_session_writes_is_copied_in_its_namespaces_turn(
 async def test_a_peer_that_goes_while_nothing_is_read_of_it_is_noticed(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("redbox_resourced.kubelet.spdy.session.GONE_S", 0.01)
+    monkeypatch.setattr("redbox_resourced.kubelet.client_transport.GONE_S", 0.01)
     async with conversation(SMALL) as talk:
         stream = await talk.opened()
         talk.send(data(1, bytes(SMALL.stream_bytes)))
