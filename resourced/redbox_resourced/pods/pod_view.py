@@ -21,6 +21,7 @@ from redbox_clusters.virtual_pods import SUBMITTED, kind_of_job
 from redbox_kube.api.informer import Place
 from redbox_kube.api.objects import Object, is_path_segment
 from redbox_resourced.pods.selection import TimedToleration, names_virtual_node, timed_tolerations
+from redbox_resourced.translation.files.live_sources import LiveParts, live_parts
 from redbox_resourced.translation.limits import MOST_GATES
 from redbox_shared.pod_contract import ATTACH_ONLY, ATTEMPT, MODE
 
@@ -96,6 +97,8 @@ class PodDetails:
     """Ours and those of the readiness gates, by type."""
     ephemeral_containers: tuple[PodContainer, ...] = ()
     """Of `kubectl debug`: none of them ever runs."""
+    live: LiveParts | None = None
+    """What may change while its job exists."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -204,7 +207,7 @@ def read_pod(pod: Object) -> BoundPod:
         timed_tolerations=timed_tolerations(spec),
         status_digest=status_digest,
         main_digest=digest_of(shown) if shown != status else status_digest,
-        details=_details(spec, conditions) if runs else None,
+        details=_details(pod, conditions) if runs else None,
     )
 
 
@@ -235,7 +238,8 @@ def without_details(status: Object) -> Object:
     return {**status, "containerStatuses": shown}
 
 
-def _details(spec: Object, conditions: list[Object]) -> PodDetails:
+def _details(pod: Object, conditions: list[Object]) -> PodDetails:
+    spec = pod["spec"]
     given = (spec.get("readinessGates") or ())[:MOST_GATES]
     gates = tuple(sys.intern(gate["conditionType"]) for gate in given)
     return PodDetails(
@@ -250,6 +254,7 @@ def _details(spec: Object, conditions: list[Object]) -> PodDetails:
             if condition["type"] in CONDITIONS or condition["type"] in gates
         },
         ephemeral_containers=_containers(spec.get("ephemeralContainers")),
+        live=live_parts(pod),
     )
 
 
