@@ -27,7 +27,7 @@ from redbox_errors.page import errors_page
 from redbox_hosting.api.crds import hosting_crds
 from redbox_hosting.signals_page import signals_page
 from redbox_operator.api.crds import all_crds
-from redbox_operator.api.schemas.reference_page import kinds_page
+from redbox_reference.kinds_page import kinds_page
 from redbox_resourced.translation.reference_page import pods_page
 
 DEPLOY = Path(__file__).parent
