@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from enum import StrEnum
@@ -255,15 +255,6 @@ def cluster_events(before: SlurmClusterStatus, after: SlurmClusterStatus) -> lis
 def _severity(condition: StatusCondition) -> str:
     good = condition.type in GOOD
     return NORMAL if (condition.status is ConditionStatus.TRUE) is good else WARNING
-
-
-def has_older_form(status: Mapping[str, object]) -> bool:
-    """Whether an operator of before `partitions` was a list has written it: that status cannot be applied to.
-
-    A part of it cannot be removed either: without the record of its owners, conditions would have an owner
-    that never removes them.
-    """
-    return isinstance(status.get("partitions"), int)
 
 
 def is_reported(condition: StatusCondition, cluster: SlurmCluster) -> bool:

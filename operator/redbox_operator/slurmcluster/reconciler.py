@@ -24,7 +24,7 @@ from redbox_kube.runtime.paces import Pace, PacedCalls
 from redbox_kube.runtime.work_queue import WorkQueue
 from redbox_kube.status.status_writer import StatusWriter
 from redbox_operator.api.constants import CLUSTER_FINALIZER, cluster_finalizer
-from redbox_operator.api.slurmcluster_status import ClusterUsers, has_older_form
+from redbox_operator.api.slurmcluster_status import ClusterUsers
 from redbox_operator.object_cache import ObjectCache, is_higher
 from redbox_operator.slurmcluster.cluster_status import ClusterStatusWriter, path_of_cluster
 from redbox_operator.slurmcluster.cluster_users import may_still_submit, users_of
@@ -258,12 +258,8 @@ class SlurmClusters:
             await self._reconcile_endpoint(entry, entry.cluster)
             return
         metadata = entry.cluster.metadata
-        where = path_of_cluster(entry.cluster)
         if "deletionTimestamp" in metadata and not self._jobs_listed:
             return
-        if has_older_form(entry.cluster.status):
-            await self._writer.withdraw_status(where, version=str(metadata["resourceVersion"]))
-            return  # the watch shows it
         finalizers = list(metadata.get("finalizers", []))
         in_use_by = await users_of(entry.cluster, self._writer.objects, self._cache, limited=self._limited)
         is_kept = bool(in_use_by) or may_still_submit(entry.cluster)
@@ -271,7 +267,8 @@ class SlurmClusters:
         if "deletionTimestamp" not in metadata or is_kept:
             wanted.append(self._finalizer)
         if sorted(wanted) != sorted(finalizers):
-            changed = await self._writer.finalizers(where, wanted, version=str(metadata["resourceVersion"]))
+            where, version = path_of_cluster(entry.cluster), str(metadata["resourceVersion"])
+            changed = await self._writer.finalizers(where, wanted, version=version)
             if changed is None or not wanted:
                 return  # gone, or changed: the watch shows it
             entry.cluster = entry.cluster.model_copy(update={"metadata": changed["metadata"]})
