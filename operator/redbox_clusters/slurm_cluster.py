@@ -10,7 +10,7 @@ from pydantic import Field, field_validator
 
 from redbox_clusters.names import GROUP, VERSION
 from redbox_kube.api.kinds import Kind
-from redbox_kube.status.models import KubeModel
+from redbox_kube.status.models import KubeModel, StoredObject
 
 PODS_READY = "PodsReady"
 """The condition of a SlurmCluster with pods.enabled: whether pods on its virtual nodes run. By resourced."""
@@ -182,23 +182,13 @@ class SlurmClusterSpec(KubeModel):
         return base64.b64decode(given) if isinstance(given, str) else given
 
 
-class SlurmCluster(KubeModel):
-    """A SlurmCluster as stored at the API server."""
+class SlurmCluster(StoredObject):
+    """A SlurmCluster as stored at the API server; it has no namespace, and is for the SlurmJobs of all."""
 
     kind: ClassVar[str] = "SlurmCluster"
 
-    metadata: dict[str, Any]
     spec: SlurmClusterSpec
     status: dict[str, Any] = {}
-
-    @property
-    def name(self) -> str:
-        return str(self.metadata["name"])
-
-    @property
-    def namespace(self) -> str:
-        """The namespace whose SlurmJobs it is for; empty: all."""
-        return ""
 
     @property
     def key(self) -> str:

@@ -178,7 +178,7 @@ def cluster_status_of(facts: ClusterFacts) -> SlurmClusterStatus:
             "partition_names": partition_names(facts.partitions),
             "partitions": before.partitions if kept else statuses,
         }
-    generation = facts.cluster.metadata.get("generation")
+    generation = facts.cluster.generation
     conditions = conditions_of(before.conditions, _conditions(facts), facts.now, generation)
     return before.model_copy(update={**new, "conditions": conditions, "observed_generation": generation})
 
@@ -205,7 +205,7 @@ def _conditions(facts: ClusterFacts) -> Iterator[NewCondition]:
             "and resourced.pods.enabled"
         )
         yield NewCondition(ClusterCondition.PODS_READY, NOT_REPORTED, message, holds=False)
-    if "deletionTimestamp" in facts.cluster.metadata and facts.in_use_by:
+    if facts.cluster.being_deleted and facts.in_use_by:
         users = facts.in_use_by
         yield NewCondition(ClusterCondition.IN_USE, users.reason, users.message, holds=True)
 

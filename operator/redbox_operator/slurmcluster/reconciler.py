@@ -112,7 +112,7 @@ class SlurmClusters:
             entry = self._entries[key] = ClusterEntry(cluster)
         entry.cluster = cluster
         self._find_places(key, cluster)
-        if before is None or before.spec != cluster.spec or before.metadata["uid"] != cluster.metadata["uid"]:
+        if before is None or before.spec != cluster.spec or before.uid != cluster.uid:
             self._disconnect(entry)
             self._connect(entry)
             self._wake_cluster(key)
@@ -140,8 +140,8 @@ class SlurmClusters:
 
     def _find_places(self, key: str, cluster: SlurmCluster) -> None:
         if isinstance(cluster, SlurmEndpoint):
-            created, uid = str(cluster.metadata.get("creationTimestamp", "")), str(cluster.metadata["uid"])
-            self._pass_places(self._places.add(key, cluster.namespace, created, uid))
+            created = str(cluster.metadata.get("creationTimestamp", ""))
+            self._pass_places(self._places.add(key, cluster.namespace, created, cluster.uid))
 
     def _pass_places(self, keys: Collection[str]) -> None:
         """These SlurmEndpoints have a place now, or another one has it.
@@ -257,17 +257,16 @@ class SlurmClusters:
         if isinstance(entry.cluster, SlurmEndpoint):
             await self._reconcile_endpoint(entry, entry.cluster)
             return
-        metadata = entry.cluster.metadata
-        if "deletionTimestamp" in metadata and not self._jobs_listed:
+        being_deleted, finalizers = entry.cluster.being_deleted, entry.cluster.finalizers
+        if being_deleted and not self._jobs_listed:
             return
-        finalizers = list(metadata.get("finalizers", []))
         in_use_by = await users_of(entry.cluster, self._writer.objects, self._cache, limited=self._limited)
         is_kept = bool(in_use_by) or may_still_submit(entry.cluster)
         wanted = [item for item in finalizers if item not in {CLUSTER_FINALIZER, self._finalizer}]
-        if "deletionTimestamp" not in metadata or is_kept:
+        if not being_deleted or is_kept:
             wanted.append(self._finalizer)
         if sorted(wanted) != sorted(finalizers):
-            where, version = path_of_cluster(entry.cluster), str(metadata["resourceVersion"])
+            where, version = path_of_cluster(entry.cluster), str(entry.cluster.metadata["resourceVersion"])
             changed = await self._writer.finalizers(where, wanted, version=version)
             if changed is None or not wanted:
                 return  # gone, or changed: the watch shows it
@@ -279,7 +278,7 @@ class SlurmClusters:
             self._queue.add_later(name, entry.link.partition_watch.use_due_in_s)
 
     async def _reconcile_endpoint(self, entry: ClusterEntry, endpoint: SlurmEndpoint) -> None:
-        if "deletionTimestamp" in endpoint.metadata:
+        if endpoint.being_deleted:
             return  # nothing of ours keeps it
         if problem := await publish_audience(self._writer, endpoint):
             self._disconnect(entry)
