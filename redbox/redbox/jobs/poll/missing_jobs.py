@@ -21,7 +21,6 @@ from redbox.core.domain import JobKey, UnixUser
 from redbox.core.observations import Observation
 from redbox.core.workload_manager import AccountingSnapshot, WorkloadManagerError, shows_all_jobs_of
 from redbox.jobs.context import Context, JobsComponent
-from redbox.jobs.job_actions import with_warning
 from redbox.jobs.poll.output_lookups import OutputLookups
 from redbox.jobs.poll.schedule import CALL_SHARE
 from redbox.jobs.queue_snapshot import (
@@ -41,7 +40,7 @@ from redbox.jobs.record.forgotten import (
     sign_of_start,
     was_shown_to_start,
 )
-from redbox.jobs.record.record import JobRecord
+from redbox.jobs.record.record import JobRecord, with_warning
 from redbox.jobs.record.state_machine import StateMachine, lost
 from redbox.jobs.settings import JobsSettings
 
