@@ -10,19 +10,8 @@ from collections.abc import Iterator
 from typing import Any
 
 from redbox_kube.controller.steps import StepFailed
+from redbox_shared.hosted_settings.plain_profile import BASELINE_CAPABILITIES, RESTRICTED_VOLUMES
 
-BASELINE_CAPABILITIES = frozenset(
-    {
-        *("AUDIT_WRITE", "CHOWN", "DAC_OVERRIDE", "FOWNER", "FSETID", "KILL", "MKNOD"),
-        *("NET_BIND_SERVICE", "SETFCAP", "SETGID", "SETPCAP", "SETUID", "SYS_CHROOT"),
-    }
-)
-RESTRICTED_VOLUMES = frozenset(
-    {
-        *("configMap", "csi", "downwardAPI", "emptyDir", "ephemeral", "persistentVolumeClaim"),
-        *("projected", "secret"),
-    }
-)
 SECCOMP = frozenset({"RuntimeDefault", "Localhost"})
 APPARMOR = frozenset({"RuntimeDefault", "Localhost"})
 SELINUX_TYPES = frozenset({"", "container_t", "container_init_t", "container_kvm_t", "container_engine_t"})
