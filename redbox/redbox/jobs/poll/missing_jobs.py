@@ -46,7 +46,6 @@ from redbox.jobs.settings import JobsSettings
 
 log = structlog.get_logger(__name__)
 
-SINCE_SLACK = timedelta(hours=1)  # the clocks of two hosts
 TASKS_UNKNOWN = (
     "red-box first saw this array when Slurm may have forgotten tasks of it that had ended. This cluster "
     "keeps no accounting that could show them: they are not counted."
@@ -279,8 +278,7 @@ class MissingJobs(JobsComponent):
 
     async def _history(self, records: Sequence[JobRecord]) -> AccountingSnapshot:
         ids = sorted({record.job_id for record in records if record.job_id})
-        since = min(record.created_at for record in records) - SINCE_SLACK
-        query = self._workload.history(ids, since=since, users=_users_of(records))
+        query = self._workload.history(ids, users=_users_of(records))
         try:
             history = await self._context.call(query)
         except (WorkloadManagerError, TimeoutError) as fault:
