@@ -144,10 +144,10 @@ class AgentClient:
             found = await collect_matches(stream, limit)
             return answers.GlobResult(found, answers.read_flag(stream.result, "truncated"))
 
-    async def make_directory(self, path: str, *, mode: int = 0o777) -> tuple[answers.FileAttributes, bool]:
-        """Make a directory, and those above it, unless it exists; return whether it was made, too."""
+    async def make_directory(self, path: str, *, mode: int = 0o777) -> None:
+        """Make a directory, and those above it, unless it exists."""
         request = AgentRequest("make_directory", path, {"path": path, "mode": mode})
-        return await self._call(request, answers.parse_made_directory)
+        await self._call(request, lambda _: None)
 
     async def remove(self, path: str, *, recursive: bool = False) -> None:
         """Remove a file, a symbolic link, an empty directory, or with `recursive` a whole one."""
