@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from functools import cache
 
-from redbox.core.joined_program import join_package
+from redbox.node.joined_program import join_package
 
 HEAD = '''#!/usr/bin/python3 -IS
 """Red Box's runner: runs a pod's containers with Apptainer, as the user, on the first node of the pod's job.

@@ -8,7 +8,7 @@ import sys
 
 import pytest
 
-from redbox.core.joined_program import JoinError, join_modules
+from redbox.node.joined_program import JoinError, join_modules
 
 
 def test_modules_that_define_the_same_name_are_not_joined() -> None:
