@@ -135,7 +135,7 @@ class RunningStep:
         self._messages.close()
         if self._process.stdout is not None:
             self._process.stdout.close()
-        return {"message": text[-MESSAGE:]}
+        return {"code": self._process.returncode, "message": text[-MESSAGE:]}
 
 
 class StepOperations:
