@@ -42,7 +42,7 @@ from redbox_resourced.kubelet.turns import Turn
 MAX_PIECE = 32 * 1024
 """Of a DATA frame of ours: a larger one alone would fill what may be unsent."""
 SERVED_S = 0.0002
-"""What a new stream costs whoever accepts it."""
+"""What it costs to serve a new stream, elsewhere than here."""
 
 
 class SpdyStream:
