@@ -126,6 +126,20 @@ class PodsSpec(KubeModel):
     )
 
 
+class CaBundleSource(KubeModel):
+    """A ConfigMap with the CA of a red-box."""
+
+    namespace: str = Field(min_length=1, max_length=63, pattern=r"^[a-z0-9-]+$", description="Its namespace.")
+    name: str = Field(min_length=1, max_length=253, pattern=r"^[a-z0-9.-]+$", description="Its name.")
+    key: str = Field(
+        "ca.crt",
+        min_length=1,
+        max_length=253,
+        pattern=r"^[A-Za-z0-9._-]+$",
+        description="Its key with the certificates: PEM.",
+    )
+
+
 class SlurmClusterSpec(KubeModel):
     """A Slurm cluster behind a red-box."""
 
@@ -134,6 +148,11 @@ class SlurmClusterSpec(KubeModel):
         default_factory=bytes,  # a default in the schema would have to be base64 of something
         max_length=65536,
         description="The CA of its certificate: PEM, in base64. Left out: public authorities.",
+    )
+    ca_bundle_from: CaBundleSource | None = Field(
+        None,
+        description="The operator copies the CA from this ConfigMap to `caBundle`, and connects only then. "
+        "It needs the right to get the ConfigMap.",
     )
     audience: str = Field(
         pattern=r"^redbox\.dev/.+$",
@@ -170,6 +189,11 @@ class SlurmClusterSpec(KubeModel):
         description="SlurmJobs of this cluster, and pods on its virtual nodes, are deleted without "
         "cancelling their jobs: for a Slurm cluster that never comes back.",
     )
+
+    @property
+    def waits_for_ca(self) -> bool:
+        """Whether the operator has not copied it yet. Without it public authorities would be trusted."""
+        return self.ca_bundle_from is not None and not self.ca_bundle
 
     @property
     def has_virtual_nodes(self) -> bool:

@@ -26,6 +26,7 @@ from redbox_kube.status.status_writer import StatusWriter
 from redbox_operator.api.constants import CLUSTER_FINALIZER, cluster_finalizer
 from redbox_operator.api.slurmcluster_status import ClusterUsers
 from redbox_operator.object_cache import ObjectCache, is_higher
+from redbox_operator.slurmcluster.ca_bundle import COPIED_S, WAITS_S, copy_ca_bundle
 from redbox_operator.slurmcluster.cluster_status import ClusterStatusWriter, path_of_cluster
 from redbox_operator.slurmcluster.cluster_users import may_still_submit, users_of
 from redbox_operator.slurmcluster.endpoint_addresses import EndpointAddresses
@@ -180,6 +181,9 @@ class SlurmClusters:
             spec = entry.cluster.spec.model_copy(update={"ca_bundle": b""})  # there may be thousands
             entry.cluster = entry.cluster.model_copy(update={"spec": spec})
             return
+        if entry.cluster.spec.waits_for_ca:
+            self.links.troubles.setdefault(key, NOT_CONNECTED)
+            return
         try:
             entry.link = link_to(
                 entry.cluster,
@@ -271,11 +275,21 @@ class SlurmClusters:
             if changed is None or not wanted:
                 return  # gone, or changed: the watch shows it
             entry.cluster = entry.cluster.model_copy(update={"metadata": changed["metadata"]})
+        await self._copy_ca_bundle(entry)
         await self._statuses.write(entry, in_use_by)
         if is_kept:
             self._queue.add_later(name, PAUSE_S)
         if entry.link is not None and entry.link.partition_watch.use_due_in_s:
             self._queue.add_later(name, entry.link.partition_watch.use_due_in_s)
+
+    async def _copy_ca_bundle(self, entry: ClusterEntry) -> None:
+        """The watch shows what it has written, which connects the SlurmCluster."""
+        if (source := entry.cluster.spec.ca_bundle_from) is None:
+            return
+        problem = await copy_ca_bundle(self._writer, entry.cluster, source)
+        if problem and entry.cluster.spec.waits_for_ca:
+            self.links.troubles[entry.cluster.key] = problem
+        self._queue.add_later(entry.cluster.key, WAITS_S if entry.cluster.spec.waits_for_ca else COPIED_S)
 
     async def _reconcile_endpoint(self, entry: ClusterEntry, endpoint: SlurmEndpoint) -> None:
         if endpoint.being_deleted:
