@@ -46,5 +46,6 @@ def runner_source() -> bytes:
             "outputs",
             "grpc_health",
             "user_namespaces",
+            "joined_namespaces",
         ),
     )

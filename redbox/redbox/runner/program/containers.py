@@ -21,6 +21,7 @@ from redbox.runner.program.rules import (
     end_reason,
     image_digest,
     log_end,
+    message_path,
     restarts,
     shown_image,
     start_error,
@@ -31,7 +32,6 @@ from redbox.runner.program.starts import (
     ContainerStart,
     PodContext,
     StartBuilder,
-    message_path,
 )
 from redbox.runner.program.volumes import remove_tree
 
@@ -236,11 +236,11 @@ class ContainerLife:
         process.wait_started()
         if process.has_exited():
             self._check_start(process, start.log, process.wait())
-        address, variables = self._context.address, start.variables
+        address, variables, ended = self._context.address, start.variables, process.ended.is_set
         if process.pid is not None:
             self._note = note_started(self._context.scratch.path, self.name, process.pid, variables)
-        ended = process.ended.is_set
-        self._target = HandlerTarget(process.pid, start.cwd, address, ended, variables=variables)
+        target = HandlerTarget(process.pid, start.cwd, address, ended, variables=variables)
+        self._target = self._context.targets[self.name] = target
         return process
 
     def _follow(self, process: ContainerProcess) -> int:

@@ -33,6 +33,7 @@ LOG_LINE = re.compile(
     r"(?:\x1b\[\d+m)?(?P<level>INFO|WARNING|ERROR|FATAL|DEBUG)\b[^:]*:(?:\x1b\[0m)?\s+(?P<text>.*)"
 )
 FATAL_CODE = 255
+ROOT_NAMES = ("", "0", "root")
 STARTER_ERROR = re.compile(r"(?:\x1b\[\d+m)?ERROR {2}:\s+(?P<text>.*?)(?:\x1b\[0m)?\Z")
 """The starter's own form of FATAL."""
 IMAGE_ENV = "source: /.singularity.d/"  # an ENV that a shell cannot read; it is set all the same
@@ -194,6 +195,23 @@ def build_argv(container: Document, image: ImageConfig, values: Dict[str, str]) 
     return argv
 
 
+def message_path(spec: Document) -> str:
+    path = spec.get("messagePath", "/dev/termination-log")
+    return absolute(path) if path else ""
+
+
+def absolute(path: str) -> str:
+    return os.path.normpath("/" + path.lstrip("/"))
+
+
+def find_home(values: Dict[str, str], user: str) -> str:
+    """HOME as the pod or the image says, else root's for an image that is made to run as root."""
+    home = values.get("HOME", "")
+    if home.startswith("/"):
+        return home
+    return "/root" if user.partition(":")[0] in ROOT_NAMES else "/"
+
+
 def shown_image(container: Document) -> str:
     return str(container.get("shownImage") or container["image"])
 
@@ -280,7 +298,7 @@ def restarts(policy: str, kind: str, exit_code: int, *, is_unhealthy: bool = Fal
     """
     if kind == "sidecar":
         return True
-    if policy == "Never":
+    if policy == "Never" or kind == "ephemeral":
         return False
     if policy == "OnFailure" or kind == "init":
         return exit_code != 0 or is_unhealthy
