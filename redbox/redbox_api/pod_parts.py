@@ -206,6 +206,13 @@ class ContainerProgram(RequestModel):
         return any(handler is not None and handler.exec is not None for handler in handlers)
 
 
+class EphemeralProgram(ContainerProgram):
+    """A container that is added to a pod that runs, as `kubectl debug` does; it is never started again."""
+
+    target: DnsLabel | None = None
+    """The container among whose processes it runs; None: it has its own PID namespace."""
+
+
 RegistryLogins = Annotated[list[RegistryCredentials], Field(min_length=1, max_length=64, fail_fast=True)]
 
 
