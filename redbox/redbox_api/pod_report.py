@@ -114,10 +114,9 @@ class PodReport(ReportModel):
     """Nothing but the end can change it: red-box reads the next report when the job has ended.
 
     The runner sets it once all containers have started or ended for good, where no end leads to a restart and
-    none is to be shown before the pod's (so only of one main container), nothing has a probe, and no ephemeral
-    container runs. False is
-    always right, and costs a read a second. A report that is not settled may follow one that was, but is read
-    late.
+    none is to be shown before the pod's (so only of one main container), nothing has a probe, and no
+    ephemeral container runs. False is always right, and costs a read a second. A report that is not settled
+    may follow one that was: red-box reads it then, if it has passed on the order that led to it.
     """
     reason: Annotated[str, Field(max_length=64, pattern=r"^[A-Za-z0-9]*$")] = ""
     """Of the pod: DeadlineExceeded, Evicted (an emptyDir over its limit), StartError, ..."""

@@ -12,7 +12,7 @@ import json
 import re
 import sys
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import Enum
 from typing import NamedTuple
 
@@ -77,6 +77,15 @@ class PodContainer:
     has_terminal: bool = False
 
 
+class EphemeralProblem(NamedTuple):
+    """Why an ephemeral container has not begun."""
+
+    reason: str
+    message: str
+    is_final: bool = False
+    """It never will."""
+
+
 class ShownCondition(NamedTuple):
     """A condition as the pod's status has it."""
 
@@ -95,7 +104,11 @@ class PodDetails:
     conditions: Mapping[str, ShownCondition]
     """Ours and those of the readiness gates, by type."""
     ephemeral_containers: tuple[PodContainer, ...] = ()
-    """Of `kubectl debug`: none of them ever runs."""
+    """Of `kubectl debug`."""
+    ephemeral_ends: Mapping[str, Object] = field(default_factory=dict)
+    """The statuses of those that have ended, by name: the API server lets none of them change."""
+    ephemeral_problems: Mapping[str, EphemeralProblem] = field(default_factory=dict)
+    """Of those that have not begun; not the pod's own words."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -149,13 +162,10 @@ class BoundPod:
 
     @property
     def _all_containers(self) -> tuple[PodContainer, ...]:
-        """Init containers too, of a pod that runs."""
-        return (*(self.details.init_containers if self.details else ()), *self.containers)
-
-    def is_ephemeral(self, name: str) -> bool:
-        """Whether a container of this name was added to the pod by `kubectl debug`."""
-        added = self.details.ephemeral_containers if self.details else ()
-        return any(container.name == name for container in added)
+        """Init containers and ephemeral ones too, of a pod that runs."""
+        if self.details is None:
+            return self.containers
+        return (*self.details.init_containers, *self.containers, *self.details.ephemeral_containers)
 
     @property
     def not_submitted(self) -> str:
@@ -204,7 +214,7 @@ def read_pod(pod: Object) -> BoundPod:
         timed_tolerations=timed_tolerations(spec),
         status_digest=status_digest,
         main_digest=digest_of(shown) if shown != status else status_digest,
-        details=_details(spec, conditions) if runs else None,
+        details=_details(spec, status, conditions) if runs else None,
     )
 
 
@@ -235,7 +245,7 @@ def without_details(status: Object) -> Object:
     return {**status, "containerStatuses": shown}
 
 
-def _details(spec: Object, conditions: list[Object]) -> PodDetails:
+def _details(spec: Object, status: Object, conditions: list[Object]) -> PodDetails:
     given = (spec.get("readinessGates") or ())[:MOST_GATES]
     gates = tuple(sys.intern(gate["conditionType"]) for gate in given)
     return PodDetails(
@@ -250,6 +260,11 @@ def _details(spec: Object, conditions: list[Object]) -> PodDetails:
             if condition["type"] in CONDITIONS or condition["type"] in gates
         },
         ephemeral_containers=_containers(spec.get("ephemeralContainers")),
+        ephemeral_ends={
+            shown["name"]: shown
+            for shown in (status.get("ephemeralContainerStatuses") or ())[:MAX_CONTAINERS]
+            if "terminated" in (shown.get("state") or {})
+        },
     )
 
 

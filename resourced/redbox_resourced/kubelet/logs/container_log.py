@@ -13,7 +13,11 @@ from redbox_resourced.kubelet.logs.lines import LogTimes
 from redbox_resourced.kubelet.logs.query import LogRequest
 from redbox_resourced.kubelet.rejection import RequestRejected
 from redbox_resourced.pods.pod_view import BoundPod
-from redbox_resourced.pods.reported.container_states import ContainerView, container_views
+from redbox_resourced.pods.reported.container_states import (
+    ContainerView,
+    container_views,
+    ephemeral_views,
+)
 
 WAITING = {
     "ErrImagePull": "image can't be pulled",
@@ -65,7 +69,7 @@ def one_stream(request: LogRequest) -> LogRequest:
 def _view(pod: BoundPod, container: str, job: Job | None) -> ContainerView | None:
     if pod.details is None or job is None:
         return None
-    views = container_views(pod.details, pod, job, "")
+    views = [*container_views(pod.details, pod, job, ""), *ephemeral_views(pod.details, job)]
     return next((view for view in views if view.container.name == container), None)
 
 

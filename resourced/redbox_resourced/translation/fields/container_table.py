@@ -175,3 +175,25 @@ CONTAINER: FieldTable = {
     "volumeMounts": honoured("", MOUNT),
     "workingDir": honoured(),
 }
+PROCESS_TRACING = ["SYS_PTRACE"]
+"""What kubectl's profiles add; the processes of a pod are the user's own, whom the kernel lets trace them."""
+EPHEMERAL: FieldTable = {
+    **CONTAINER,
+    "securityContext": honoured(
+        "",
+        {
+            **SECURITY_CONTEXT,
+            "capabilities": honoured(
+                "",
+                {
+                    **CAPABILITIES,
+                    "add": only(
+                        "a user's container on Slurm has no capability: leave it out", PROCESS_TRACING
+                    ),
+                },
+            ),
+        },
+    ),
+    "targetContainerName": honoured(),
+}
+"""Of ephemeral containers."""

@@ -55,8 +55,11 @@ SPEC: FieldTable = {
     "dnsConfig": honoured("With dnsPolicy None, else it is refused.", DNS),
     "dnsPolicy": honoured("None: as dnsConfig says; any other: the Slurm node's own resolver."),
     "enableServiceLinks": meaningless("Services' variables are not set."),
-    "ephemeralContainers": meaningless(
-        "They are never started, which their status says: use kubectl exec in place of kubectl debug."
+    "ephemeralContainers": honoured(
+        "Fields as in `spec.containers[]`, as far as Kubernetes takes them there. Begun where red-box allows "
+        "sessions, with the job's resources. With `targetContainerName` (`kubectl debug --target`) it sees "
+        "that container's processes, as the same user. Of capabilities SYS_PTRACE is accepted: it has no "
+        "effect, and is not needed."
     ),
     "evictionResponders": meaningless("Slurm's node is never drained by evictions."),
     "hostAliases": honoured("", {"hostnames": honoured(), "ip": honoured()}),

@@ -1,0 +1,129 @@
+"""Has each ephemeral container of a pod begun, by a session in the pod's job, as the pod's own account.
+
+Nothing is kept that a restart would lose: the runner begins one of a name once, its report shows what has
+begun, and the pod's status what never will. A status that has ended is final, as the API server has it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+
+from pydantic import ValidationError
+
+from redbox_api.client import RedboxClient
+from redbox_api.errors import RedboxError, Refused
+from redbox_api.models import Job, Phase
+from redbox_api.pod_parts import EphemeralProgram
+from redbox_api.sessions.client import open_exec
+from redbox_api.sessions.parts import ExecRequest, SessionStatus
+from redbox_kube.api import kinds
+from redbox_kube.api.objects import ApiError, Object, ObjectClient, ResourcePath
+from redbox_resourced.partitions.slurmclusters import ClusterConnection
+from redbox_resourced.pods.pod_references import ReferenceMissing, read_references
+from redbox_resourced.pods.pod_request import claim_resolver
+from redbox_resourced.pods.pod_view import BoundPod, EphemeralProblem
+from redbox_resourced.translation.containers.ephemeral import alone, ephemeral_program
+from redbox_resourced.translation.errors import Unsupported
+from redbox_resourced.volumes.claim_path import ClaimRefused
+from redbox_shared.backoff import Backoff
+from redbox_shared.keyed_semaphores import FairSlots
+
+BEGIN_S = 60.0
+AT_ONCE, OF_A_NAMESPACE = 16, 4
+PAUSES = Backoff(1.0, 60.0)
+REFUSED = "Refused"
+"""The runner's reason: nothing changes it."""
+
+
+@dataclass
+class _Try:
+    """Of one container that has not begun."""
+
+    problem: EphemeralProblem
+    count: int = 1
+
+
+@dataclass
+class EphemeralStarts:
+    """Of all pods."""
+
+    objects: ObjectClient
+    client_for: Callable[[BoundPod, ClusterConnection], RedboxClient]
+    _tries: dict[str, dict[str, _Try]] = field(default_factory=dict)
+    """By the pod's uid, by the container's name."""
+    _slots: FairSlots = field(default_factory=lambda: FairSlots(AT_ONCE, OF_A_NAMESPACE))
+
+    async def begin(
+        self, pod: BoundPod, job: Job, connection: ClusterConnection
+    ) -> tuple[BoundPod, float | None]:
+        """The pod with what has kept each from its start; and when to try again."""
+        due = names_due(pod, job)
+        if not due or pod.details is None:
+            self.forget(pod)
+            return pod, None
+        tries = self._tries.setdefault(pod.uid, {})
+        for name in due:
+            if name not in tries or not tries[name].problem.is_final:
+                problem = await self._begin(pod, name, connection)
+                before = tries.pop(name, None)
+                if problem is not None:
+                    tries[name] = _Try(problem, before.count + 1 if before else 1)
+        problems = {name: each.problem for name, each in tries.items()}
+        waiting = [each.count for each in tries.values() if not each.problem.is_final]
+        shown = replace(pod, details=replace(pod.details, ephemeral_problems=problems))
+        return shown, PAUSES.pause_s(min(waiting)) if waiting else None
+
+    def forget(self, pod: BoundPod) -> None:
+        self._tries.pop(pod.uid, None)
+
+    async def _begin(
+        self, pod: BoundPod, name: str, connection: ClusterConnection
+    ) -> EphemeralProblem | None:
+        try:
+            async with self._slots.of(pod.namespace), asyncio.timeout(BEGIN_S):
+                program = await self._program(pod, name, connection)
+                status = await _begun(self.client_for(pod, connection), pod, program)
+        except (Unsupported, ClaimRefused) as refusal:
+            return EphemeralProblem("Unsupported", str(refusal), is_final=True)
+        except ReferenceMissing as missing:
+            return EphemeralProblem(missing.reason, str(missing))
+        except RedboxError as error:
+            is_final = isinstance(error, Refused) and not error.retry
+            return EphemeralProblem("Refused" if is_final else "ContainerCreating", str(error), is_final)
+        except (ApiError, TimeoutError) as error:
+            return EphemeralProblem("ContainerCreating", f"it could not be started: {error!r}")
+        if not status.why:
+            return None
+        return EphemeralProblem("Refused", status.why, status.reason == REFUSED)
+
+    async def _program(self, pod: BoundPod, name: str, connection: ClusterConnection) -> EphemeralProgram:
+        path = ResourcePath(kinds.POD, pod.name, pod.namespace)
+        manifest: Object | None = await self.objects.get(path)
+        if manifest is None or manifest["metadata"]["uid"] != pod.uid:
+            raise ReferenceMissing("ContainerCreating", "", "this pod does not exist any more")
+        manifest = alone(manifest, name)
+        references = await read_references(self.objects, manifest, claim_resolver(pod, connection))
+        users = connection.cluster.spec.pods.users
+        try:
+            return await asyncio.to_thread(ephemeral_program, manifest, references, users)
+        except ValidationError as error:
+            flaw = error.errors(include_url=False, include_input=False)[0]  # an input may be a secret
+            raise Unsupported(f"{'.'.join(map(str, flaw['loc']))}: {flaw['msg']}") from None
+
+
+def names_due(pod: BoundPod, job: Job) -> list[str]:
+    """Those that have not begun, where the job's runner takes orders."""
+    if pod.details is None or job.pod is None or job.pod.done or job.phase is not Phase.RUNNING:
+        return []
+    begun = {report.name for report in job.pod.containers} | pod.details.ephemeral_ends.keys()
+    return [each.name for each in pod.details.ephemeral_containers if each.name not in begun]
+
+
+async def _begun(client: RedboxClient, pod: BoundPod, program: EphemeralProgram) -> SessionStatus:
+    request = ExecRequest(ephemeral=program, stdin=False)
+    async with open_exec(client, pod.key, request, attempt=pod.attempt) as session:
+        while not isinstance(event := await session.receive(), SessionStatus):
+            pass
+    return event
