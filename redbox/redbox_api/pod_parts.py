@@ -188,6 +188,8 @@ class ContainerProgram(RequestModel):
     stop_signal: Annotated[str, Field(pattern=r"^SIG[A-Z0-9+-]{2,16}$")] | None = None
     memory_limit: Annotated[int | None, Field(ge=1, description="in bytes")] = None
     read_only_root: bool = False
+    default_seccomp: bool = False
+    """Whether its program gets the filter of system calls that Apptainer's packages bring."""
     run_as_user: UnixId | None = None
     """The number that the job's user has inside, and sees; outside it stays the user's own."""
     run_as_group: UnixId | None = None

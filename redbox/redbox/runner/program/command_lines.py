@@ -73,6 +73,7 @@ def container_command(
     gpus: Optional[str],
     isolated: bool = True,
     clean: bool = True,
+    seccomp: Optional[str] = None,
 ) -> List[str]:
     command = [runtime, "-s", "exec"]
     for flag in ISOLATED if isolated else SHARED:
@@ -81,6 +82,7 @@ def container_command(
     command += ["--home", home, "--cwd", cwd]
     command += ["--hostname", hostname] if hostname else []
     command += [GPU_FLAGS[gpus]] if gpus else []
+    command += ["--security", "seccomp:" + seccomp] if seccomp is not None else []
     for mount in mounts:
         command += ["--mount", mount_option(mount)]
     return [*command, image, *argv]

@@ -97,6 +97,7 @@ class PodContext:
         self.mpi: Optional[str] = pod.get("mpi")
         self.host_environment: Dict[str, str] = dict(os.environ)
         self.runtime = ""
+        self.seccomp: Optional[str] = None
         self.stopping = threading.Event()
         self.wake: Callable[[], None] = lambda: None
         self.fail: Callable[[str, str], None] = lambda _reason, _message: None
@@ -209,6 +210,7 @@ class StartBuilder:
             gpus=context.pod.get("gpus"),
             isolated=not self._mpi,
             clean=not plain_variables(values),
+            seccomp=context.seccomp if spec.get("defaultSeccomp") else None,
         )
         if target is None:
             command = self._with_user_inside(command, home)

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field, replace
 from pydantic import ValidationError
 
 from redbox_api.client import RedboxClient
-from redbox_api.errors import RedboxError, Refused
+from redbox_api.errors import NotAccepted, NotAllowed, RedboxError
 from redbox_api.models import Job, Phase
 from redbox_api.pod_parts import EphemeralProgram
 from redbox_api.sessions.client import open_exec
@@ -25,7 +25,7 @@ from redbox_resourced.pods.pod_references import ReferenceMissing, read_referenc
 from redbox_resourced.pods.pod_request import claim_resolver
 from redbox_resourced.pods.pod_view import BoundPod, EphemeralProblem
 from redbox_resourced.translation.containers.ephemeral import alone, ephemeral_program
-from redbox_resourced.translation.errors import Unsupported
+from redbox_resourced.translation.errors import UNSUPPORTED, Unsupported
 from redbox_resourced.volumes.claim_path import ClaimRefused
 from redbox_shared.backoff import Backoff
 from redbox_shared.keyed_semaphores import FairSlots
@@ -33,8 +33,8 @@ from redbox_shared.keyed_semaphores import FairSlots
 BEGIN_S = 60.0
 AT_ONCE, OF_A_NAMESPACE = 16, 4
 PAUSES = Backoff(1.0, 60.0)
-REFUSED = "Refused"
-"""The runner's reason: nothing changes it."""
+CREATING, REFUSED = "ContainerCreating", "Refused"
+"""The latter is the runner's word, too: nothing changes it."""
 
 
 @dataclass
@@ -86,23 +86,20 @@ class EphemeralStarts:
                 program = await self._program(pod, name, connection)
                 status = await _begun(self.client_for(pod, connection), pod, program)
         except (Unsupported, ClaimRefused) as refusal:
-            return EphemeralProblem("Unsupported", str(refusal), is_final=True)
+            return EphemeralProblem(UNSUPPORTED, str(refusal), is_final=True)
+        except (NotAllowed, NotAccepted) as refused:
+            return EphemeralProblem(REFUSED, str(refused), is_final=True)
         except ReferenceMissing as missing:
             return EphemeralProblem(missing.reason, str(missing))
-        except RedboxError as error:
-            is_final = isinstance(error, Refused) and not error.retry
-            return EphemeralProblem("Refused" if is_final else "ContainerCreating", str(error), is_final)
-        except (ApiError, TimeoutError) as error:
-            return EphemeralProblem("ContainerCreating", f"it could not be started: {error!r}")
-        if not status.why:
-            return None
-        return EphemeralProblem("Refused", status.why, status.reason == REFUSED)
+        except (RedboxError, ApiError, TimeoutError) as error:
+            return EphemeralProblem(CREATING, str(error) or "red-box did not answer in time")
+        return _problem_of(status)
 
     async def _program(self, pod: BoundPod, name: str, connection: ClusterConnection) -> EphemeralProgram:
         path = ResourcePath(kinds.POD, pod.name, pod.namespace)
         manifest: Object | None = await self.objects.get(path)
         if manifest is None or manifest["metadata"]["uid"] != pod.uid:
-            raise ReferenceMissing("ContainerCreating", "", "this pod does not exist any more")
+            raise ReferenceMissing(CREATING, "", "this pod does not exist any more")
         manifest = alone(manifest, name)
         references = await read_references(self.objects, manifest, claim_resolver(pod, connection))
         users = connection.cluster.spec.pods.users
@@ -119,6 +116,12 @@ def names_due(pod: BoundPod, job: Job) -> list[str]:
         return []
     begun = {report.name for report in job.pod.containers} | pod.details.ephemeral_ends.keys()
     return [each.name for each in pod.details.ephemeral_containers if each.name not in begun]
+
+
+def _problem_of(status: SessionStatus) -> EphemeralProblem | None:
+    is_final = status.reason == REFUSED
+    reason = REFUSED if is_final else CREATING
+    return EphemeralProblem(reason, status.why, is_final) if status.why else None
 
 
 async def _begun(client: RedboxClient, pod: BoundPod, program: EphemeralProgram) -> SessionStatus:

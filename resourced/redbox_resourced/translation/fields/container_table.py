@@ -27,7 +27,10 @@ CAPABILITIES: FieldTable = {
 }
 SECURITY_CONTEXT: FieldTable = {
     "allowPrivilegeEscalation": meaningless("Containers never gain privileges."),
-    "appArmorProfile": honoured("", SECCOMP),
+    "appArmorProfile": honoured(
+        "RuntimeDefault and Unconfined are accepted and have no effect: AppArmor is the Slurm nodes' own.",
+        SECCOMP,
+    ),
     "capabilities": honoured("", CAPABILITIES),
     "privileged": never("a user's container on Slurm is never privileged: leave it out"),
     "procMount": only("containers have the default /proc: leave it out", "Default"),
@@ -38,7 +41,12 @@ SECURITY_CONTEXT: FieldTable = {
     "seLinuxOptions": mapped(
         "SELinux is the Slurm nodes' own: leave it out; with `pods.users: map` it has no effect"
     ),
-    "seccompProfile": honoured("", SECCOMP),
+    "seccompProfile": honoured(
+        "RuntimeDefault is the filter of Apptainer's packages, for the container's program; commands that "
+        "enter the container are not filtered. A node without it runs the pod, with an event "
+        "SeccompUnavailable.",
+        SECCOMP,
+    ),
     "windowsOptions": refused("Slurm's nodes run Linux: leave it out"),
 }
 EXEC: FieldTable = {
