@@ -44,7 +44,10 @@ STAND_IN = """#!/bin/sh
 exec {} "$@"
 """
 HELP_S = 5.0
-NO_SECCOMP = "seccompProfile RuntimeDefault has no effect on node {}: its Apptainer has no seccomp-profiles/default.json"
+NO_SECCOMP = (
+    "seccompProfile RuntimeDefault has no effect on node {}: the file seccomp-profiles/default.json of its "
+    "Apptainer is missing"
+)
 CACHE_S = 10
 
 
