@@ -98,8 +98,7 @@ def references_of(spec: Object) -> Iterator[Reference]:
     for pull_secret in spec.get("imagePullSecrets") or ():
         if pull_secret.get("name"):
             yield Reference(SECRET, pull_secret["name"], optional=True)  # as kubelets: the pull then fails
-    added = spec.get("ephemeralContainers")
-    for container in added or (*(spec.get("initContainers") or ()), *spec["containers"]):
+    for container in (*(spec.get("initContainers") or ()), *spec["containers"]):
         yield from _of_container(container)
     for volume in spec.get("volumes") or ():
         yield from _of_volume(volume)

@@ -122,14 +122,14 @@ def test_the_report_has_it_before_the_order_is_answered(node: Node) -> None:
 
 
 def test_a_target_shows_its_processes_and_files(node: Node) -> None:
-    script = "tr '\\0' ' ' </proc/1/cmdline; echo; ls -d /proc/1/root/etc; tr '\\0' '\\n' </proc/1/environ | grep OWN"
-    with running(
-        node, containers=[container("main", WAITS, env=[{"name": "OWN", "value": "target"}])]
-    ) as run:
+    lines = "tr '\\0' '\\n' </proc/1/"
+    script = f"{lines}cmdline; ls -d /proc/1/root/etc; {lines}environ | grep OWN"
+    main = container("main", WAITS, env=[{"name": "OWN", "value": "target"}])
+    with running(node, containers=[main]) as run:
         assert add(run, "debug", script, target="main", env=[{"name": "OWN", "value": "mine"}]) == ACCEPTED
         report = run.wait_for(has_ended("debug"))
         assert end_of(report, "debug") == (0, "Completed"), run.log("debug")
-        assert run.log("debug").splitlines() == [f"sh -c {WAITS} ", "/proc/1/root/etc", "OWN=target"]
+        assert run.log("debug").splitlines() == ["sh", "-c", WAITS, "/proc/1/root/etc", "OWN=target"]
         run.delete()
         run.wait()
 
@@ -209,13 +209,9 @@ def test_it_ends_with_the_pod(node: Node) -> None:
 def test_two_at_the_same_time_run_beside_each_other(node: Node) -> None:
     with running(node) as run:
         for name in ("one", "two"):
-            add(run, name, "exec sleep 60", target="main")
-        add(
-            run,
-            "three",
-            "while [ $(grep -l ^sleep /proc/[0-9]*/comm | wc -l) -lt 2 ]; do :; done",
-            target="main",
-        )
+            add(run, name, "exec tail -f /dev/null", target="main")
+        script = "while [ $(grep -l ^tail /proc/[0-9]*/comm | wc -l) -lt 2 ]; do sleep 0.1; done"
+        add(run, "three", script, target="main")
         assert end_of(run.wait_for(has_ended("three")), "three") == (0, "Completed")
 
 
@@ -227,7 +223,7 @@ def test_what_is_no_order_is_refused_and_changes_nothing(node: Node, order: byte
         run.wait_for(has_ended("debug"))
 
 
-def test_more_than_so_many_are_refused(node: Node, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_more_than_so_many_are_refused(node: Node) -> None:
     program = node.program.read_text()
     node.program.write_text(program.replace("MOST_EPHEMERAL = 32", "MOST_EPHEMERAL = 1"))
     with running(node) as run:

@@ -24,7 +24,7 @@ from redbox_resourced.partitions.slurmclusters import ClusterConnection
 from redbox_resourced.pods.pod_references import ReferenceMissing, read_references
 from redbox_resourced.pods.pod_request import claim_resolver
 from redbox_resourced.pods.pod_view import BoundPod, EphemeralProblem
-from redbox_resourced.translation.containers.ephemeral import alone, ephemeral_program
+from redbox_resourced.translation.containers.ephemeral import alone, ephemeral_program, needs_of
 from redbox_resourced.translation.errors import UNSUPPORTED, Unsupported
 from redbox_resourced.volumes.claim_path import ClaimRefused
 from redbox_shared.backoff import Backoff
@@ -101,7 +101,7 @@ class EphemeralStarts:
         if manifest is None or manifest["metadata"]["uid"] != pod.uid:
             raise ReferenceMissing(CREATING, "", "this pod does not exist any more")
         manifest = alone(manifest, name)
-        references = await read_references(self.objects, manifest, claim_resolver(pod, connection))
+        references = await read_references(self.objects, needs_of(manifest), claim_resolver(pod, connection))
         users = connection.cluster.spec.pods.users
         try:
             return await asyncio.to_thread(ephemeral_program, manifest, references, users)

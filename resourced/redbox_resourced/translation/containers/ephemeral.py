@@ -17,11 +17,16 @@ TABLE = {"spec": honoured("", {PART: honoured("", EPHEMERAL)})}
 
 
 def alone(pod: Object, name: str) -> Object:
-    """The pod with this one ephemeral container, and without all that only the others refer to."""
-    spec = pod["spec"]
-    chosen = [given for given in spec.get(PART) or () if given["name"] == name]
-    claims = [volume for volume in spec.get("volumes") or () if volume.get("persistentVolumeClaim")]
-    return {**pod, "spec": {**spec, PART: chosen, "volumes": claims, "imagePullSecrets": []}}
+    """The pod with this one ephemeral container."""
+    chosen = [given for given in pod["spec"].get(PART) or () if given["name"] == name]
+    return {**pod, "spec": {**pod["spec"], PART: chosen}}
+
+
+def needs_of(pod: Object) -> Object:
+    """Of `alone`, without all that only the other containers refer to: whether claims may be written counts."""
+    claims = [each for each in pod["spec"].get("volumes") or () if each.get("persistentVolumeClaim")]
+    spec = {**pod["spec"], "volumes": claims, "imagePullSecrets": [], "initContainers": []}
+    return {**pod, "spec": {**spec, "containers": pod["spec"][PART]}}
 
 
 def ephemeral_program(pod: Object, references: PodReferences, users: PodUsers) -> EphemeralProgram:
