@@ -23,7 +23,7 @@ def alone(pod: Object, name: str) -> Object:
 
 
 def needs_of(pod: Object) -> Object:
-    """Of `alone`, without all that only the other containers refer to: whether claims may be written counts."""
+    """Of `alone`, without what only the others refer to; whether a claim may be written counts."""
     claims = [each for each in pod["spec"].get("volumes") or () if each.get("persistentVolumeClaim")]
     spec = {**pod["spec"], "volumes": claims, "imagePullSecrets": [], "initContainers": []}
     return {**pod, "spec": {**spec, "containers": pod["spec"][PART]}}
