@@ -37,6 +37,12 @@ ROOT_NAMES = ("", "0", "root")
 STARTER_ERROR = re.compile(r"(?:\x1b\[\d+m)?ERROR {2}:\s+(?P<text>.*?)(?:\x1b\[0m)?\Z")
 """The starter's own form of FATAL."""
 IMAGE_ENV = "source: /.singularity.d/"  # an ENV that a shell cannot read; it is set all the same
+PORT_CURE = (
+    "the network is the node's own; redbox.dev/dynamic-ports gives a free port, redbox.dev/exclusive a node"
+)
+PORT_HINT = "container {} says that an address is already in use on node {}: " + PORT_CURE
+ADDRESS_IN_USE = ("address already in use", "address in use", "eaddrinuse")
+"""What programs say that cannot listen, in small letters."""
 FALLBACK_BYTES, FALLBACK_LINES = 2048, 80
 
 
@@ -320,6 +326,12 @@ def start_error(exit_code: int, log: str) -> Optional[str]:
     errors = [match.group("text") for match in matches if match and match.group("level") == "FATAL"]
     errors = errors or [match.group("text") for match in map(STARTER_ERROR.match, lines) if match]
     return errors[-1] if errors else None
+
+
+def says_port_in_use(log: str) -> bool:
+    """Whether a server has found its port taken, which the pod perhaps does not declare."""
+    lowered = log.lower()
+    return any(words in lowered for words in ADDRESS_IN_USE)
 
 
 def log_end(log: str) -> str:
