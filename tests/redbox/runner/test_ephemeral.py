@@ -74,7 +74,7 @@ def running(node: Node, script: str = WAITS, **pod: Any) -> Iterator[Run]:
         while open_clients:
             open_clients.pop().socket.close()
         if run.process.poll() is None:
-            run.process.kill()
+            run.delete()
             run.process.wait(LIMIT_S)
 
 
@@ -148,12 +148,15 @@ def test_its_own_variables_arguments_and_code_are_kept_beside_a_target(node: Nod
 
 def test_a_terminal_beside_a_target(node: Node) -> None:
     with running(node) as run:
-        add(run, "debug", "", command=["sh"], target="main", stdin=True, stdinOnce=True, tty=True)
+        prompt = [{"name": "PS1", "value": "next: "}]
+        console: dict[str, Any] = {"stdin": True, "stdinOnce": True, "tty": True, "env": prompt}
+        add(run, "debug", "", command=["sh"], target="main", **console)
         run.wait_for(lambda report: state_of(report, "debug").state.running is not None)
         client = Client(run, "debug")
-        client.type(b"cat /proc/1/comm; cat\n")
+        client.type(b"sh -c 'cat /proc/1/comm; exec cat'\n")  # one process, which Ctrl-C finds at any moment
         client.read_until(b"sh\r\n")
         client.type(b"\x03")  # for the program in the foreground, and for nothing that holds the container
+        client.read_until(b"next: ")
         client.type(b"echo on$((1 + 1))\n")
         client.read_until(b"on2")
         client.type(b"exit 5\n")
@@ -167,14 +170,19 @@ def test_nothing_of_it_is_left_behind_beside_its_target(node: Node) -> None:
         run.wait_for(has_ended("debug"))
         commands = subprocess.run(["ps", "-eo", "args"], capture_output=True, text=True, check=True).stdout
         assert "sleep 12345.6" not in commands
-        assert "waiting-debug" not in commands
+        assert f"{node.folder}/scratch" not in commands  # where the program is that has waited
         assert state_of(run.reports()[-1], "main").state.running is not None
 
 
 def test_the_end_of_its_target_is_its_own(node: Node) -> None:
-    with running(node, "while [ ! -e $0 ]; do sleep 0.05; done", restartPolicy="Always") as run:
-        add(run, "debug", "kill -9 1; sleep 60", target="main")
-        assert end_of(run.wait_for(has_ended("debug")), "debug")[0] == 137
+    ends = node.folder / "ends"
+    script = f"while [ ! -e {ends} ]; do sleep 0.05; done; rm {ends}"
+    with running(node, script, restartPolicy="Always") as run:
+        add(run, "debug", "exec sleep 60", target="main")
+        run.wait_for(lambda report: state_of(report, "debug").state.running is not None)
+        ends.touch()
+        assert end_of(run.wait_for(has_ended("debug")), "debug")[0] == 128 + signal.SIGKILL
+        run.wait_for(lambda report: state_of(report, "main").restart_count == 1)
 
 
 def test_a_target_that_does_not_run_is_waited_for(node: Node) -> None:
@@ -197,13 +205,18 @@ def test_a_bad_image_ends_nothing(node: Node) -> None:
 
 
 def test_it_ends_with_the_pod(node: Node) -> None:
-    with running(node, "sleep 0.5") as run:
-        add(run, "debug", "trap '' TERM; sleep 60 & wait", target="main")
-        add(run, "own", "sleep 60")
+    ends = node.folder / "ends"
+    with running(node, f"while [ ! -e {ends} ]; do sleep 0.05; done") as run:
+        add(run, "debug", "trap '' TERM; while :; do sleep 0.1; done", target="main")
+        add(run, "own", "trap 'exit 9' TERM; sleep 60 & wait")
+        names = ("debug", "own")
+        run.wait_for(lambda report: all(state_of(report, name).state.running for name in names))
+        ends.touch()
         report = run.wait()
         assert run.process.returncode == 0
         assert end_of(report, "main") == (0, "Completed")
-        assert end_of(report, "own")[0] == 128 + signal.SIGTERM
+        assert end_of(report, "own")[0] == 9
+        assert end_of(report, "debug")[0] == 128 + signal.SIGKILL
 
 
 def test_two_at_the_same_time_run_beside_each_other(node: Node) -> None:

@@ -45,7 +45,7 @@ def test_all_that_kubectl_debug_asks_for_is_passed_on() -> None:
         volumes=[CLAIM],
     )
     assert (found.name, found.target, found.command) == ("debugger", "main", ["sh"])
-    assert (found.stdin, found.tty, found.image) == (True, True, "docker://busybox:1.36")
+    assert (found.stdin, found.tty, found.image) == (True, True, "docker://docker.io/library/busybox:1.36")
     assert found.mounts[0].mount_path == "/data"
     assert program({}).target is None
 

@@ -31,7 +31,8 @@ def test_one_that_runs_or_has_ended_is_shown_as_reported_and_changes_no_phase() 
     pod = running_pod("Running", **DEBUG)
     assert shown(pod, pod_job(pod=report(main=RUNS, debugger=RUNS))) == RUNS
     assert shown(pod, pod_job(pod=report(main=RUNS, debugger=died(3))))["terminated"]["exitCode"] == 3
-    written = run_status.of_job(pod, pod_job(pod=report(main=RUNS, debugger=died(3))))
+    main = {"state": RUNS, "ready": True}
+    written = run_status.of_job(pod, pod_job(pod=report(main=main, debugger=died(3))))
     assert written is not None
     assert written["phase"] == "Running"
     assert [row["name"] for row in written["containerStatuses"]] == ["main"]
