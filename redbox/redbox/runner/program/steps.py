@@ -210,7 +210,11 @@ def execute_joined(start: Dict[str, Any], opened: Dict[str, int], failure: int) 
             join_namespace(name, opened)
         mount_proc()
         give_up_privileges()
-        for number in (*KEYS, signal.SIGTERM, signal.SIGPIPE, signal.SIGXFSZ):
+        if os.isatty(0):  # as a shell finds it that is the first of its terminal
+            signal.signal(signal.SIGTTOU, signal.SIG_IGN)
+            os.setpgid(0, 0)
+            os.tcsetpgrp(0, os.getpgrp())
+        for number in (*KEYS, signal.SIGTTOU, signal.SIGTERM, signal.SIGPIPE, signal.SIGXFSZ):
             signal.signal(number, signal.SIG_DFL)
         try:
             os.chdir(start["cwd"])
