@@ -22,6 +22,7 @@ from tests.resourced.kubelet.sessions.harness import (
 from tests.resourced.kubelet.spdy import harness
 from tests.resourced.kubelet.spdy.harness import data, pair, ping
 from tests.resourced.pods.factories import manifest, running_pod
+from tests.resourced.pods.pod_life_harness import until
 
 PATHS = ["/exec/alice/train/main", "/attach/alice/train/main", "/portForward/alice/train"]
 PROBLEM = "https://redbox.dev/problems/"
@@ -374,7 +375,7 @@ async def test_a_container_of_kubectl_debug_is_entered_and_attached_to_by_its_na
             client = await stand.request(path, query)
             assert client.status == 101
             open_streams(client, "input output tty")
-            await client.until(lambda _: len(stand.redbox.sides) == 1)
+            await until(lambda: any(side.command for side in stand.redbox.sides))
             side = stand.redbox.sides.pop()
             assert (side.command["container"], side.command["tty"]) == ("dbg", True)
             assert side.command["attach"] is path.startswith("/attach")
