@@ -7,9 +7,10 @@ from typing import Any
 import pytest
 
 from redbox_api.pod_parts import EphemeralProgram
-from redbox_clusters.slurm_cluster import PodUsers
+from redbox_clusters.slurm_cluster import PodsSpec, PodUsers
 from redbox_resourced.translation.containers.ephemeral import alone, ephemeral_program, needs_of
 from redbox_resourced.translation.errors import Unsupported
+from redbox_resourced.translation.pod import TargetPartition, check_supported
 from redbox_resourced.translation.references import PodReferences
 from tests.resourced.translation.factories import container, pod, secret
 
@@ -82,7 +83,7 @@ def test_what_a_container_cannot_have_is_refused_by_its_name(added: dict[str, An
 
 
 def test_beside_a_target_it_is_shown_the_targets_user() -> None:
-    shown = {"securityContext": {"runAsUser": 1000}}
+    shown: dict[str, Any] = {"securityContext": {"runAsUser": 1000}}
     target = {"targetContainerName": "main"}
     assert program({**target}, users=PodUsers.MAP, **shown).run_as_user == 1000
     assert program({"securityContext": {"runAsUser": 5}}, users=PodUsers.MAP, **shown).run_as_user == 5
@@ -92,8 +93,5 @@ def test_beside_a_target_it_is_shown_the_targets_user() -> None:
 
 def test_refused_fields_of_one_do_not_refuse_its_pod() -> None:
     """They may be added while the pod waits in the queue."""
-    from redbox_clusters.slurm_cluster import PodsSpec  # noqa: PLC0415 # only here
-    from redbox_resourced.translation.pod import TargetPartition, check_supported  # noqa: PLC0415 # only here
-
     added = pod(ephemeralContainers=[container("debugger", securityContext={"privileged": True})])
     check_supported(added, PodsSpec(), TargetPartition("debug"))
