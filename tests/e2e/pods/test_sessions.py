@@ -12,11 +12,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from kubernetes.client import ApiClient, Configuration, CoreV1Api
-from kubernetes.config import load_kube_config
-from kubernetes.stream import portforward, stream
 
 from tests.e2e.harness.container_image import BARE_IMAGE, BUILD_BARE, IMAGE
+from tests.e2e.harness.python_client import PythonClient
 from tests.e2e.harness.sessions import sessions
 from tests.e2e.harness.slurm_pods import (
     BUILDS_WITHIN_S,
@@ -82,33 +80,6 @@ def test_a_command_has_its_streams_its_exit_code_and_the_pods_container(
     code, out, err = run(in_pod(kubectl, pod, "sh", "-c", script))
     assert (code, out.decode().split()) == (7, [USER, "sleep", pod.name, "main"]), err
     assert err.startswith("err\n")
-
-
-class PythonClient:
-    """The official client, whose sessions are WebSockets of v4.channel.k8s.io, handed on as they are."""
-
-    def __init__(self, pod: SlurmPod) -> None:
-        self._pod = pod
-        configuration = Configuration()
-        load_kube_config(str(pod.kubectl.kubeconfig), client_configuration=configuration)  # type: ignore[no-untyped-call]
-        self._api = CoreV1Api(ApiClient(configuration))
-
-    def exec(self, *command: str, stdin: bool = False) -> Any:  # the package has no types
-        return stream(
-            self._api.connect_get_namespaced_pod_exec,
-            self._pod.name,
-            USER,
-            command=list(command),
-            stdin=stdin,
-            stdout=True,
-            stderr=True,
-            _preload_content=False,
-        )
-
-    def forward(self, port: int) -> Any:
-        return portforward(
-            self._api.connect_get_namespaced_pod_portforward, self._pod.name, USER, ports=str(port)
-        )
 
 
 def test_the_official_python_client_runs_commands(pod: SlurmPod) -> None:

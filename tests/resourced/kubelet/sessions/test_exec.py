@@ -22,7 +22,6 @@ from tests.resourced.kubelet.sessions.harness import (
 from tests.resourced.kubelet.spdy import harness
 from tests.resourced.kubelet.spdy.harness import data, pair, ping
 from tests.resourced.pods.factories import manifest, running_pod
-from tests.resourced.pods.pod_life_harness import until
 
 PATHS = ["/exec/alice/train/main", "/attach/alice/train/main", "/portForward/alice/train"]
 PROBLEM = "https://redbox.dev/problems/"
@@ -364,21 +363,6 @@ async def test_a_pod_that_has_ended_has_no_sessions() -> None:
         stand.serve(running_pod("Succeeded"))
         client = await stand.exec("true")
         assert (client.status, "has ended" in client.refusal["message"]) == (400, True)
-
-
-async def test_a_container_of_kubectl_debug_is_entered_and_attached_to_by_its_name() -> None:
-    async with kubelet_api() as stand:
-        added = {"name": "dbg", "image": "busybox", "stdin": True, "tty": True}
-        stand.serve(running_pod("Running", ephemeralContainers=[added]))
-        for path in ("/exec/alice/train/dbg", "/attach/alice/train/dbg"):
-            query = [("command", "x"), ("input", "1"), ("output", "1"), ("error", "1"), ("tty", "1")]
-            client = await stand.request(path, query)
-            assert client.status == 101
-            open_streams(client, "input output tty")
-            await until(lambda: any(side.command for side in stand.redbox.sides))
-            side = stand.redbox.sides.pop()
-            assert (side.command["container"], side.command["tty"]) == ("dbg", True)
-            assert side.command["attach"] is path.startswith("/attach")
 
 
 async def test_a_second_attempt_of_a_slurmjob_is_entered_as_such() -> None:
