@@ -138,7 +138,7 @@ def test_kubectl_debug_shows_the_processes_and_files_of_a_container_without_a_sh
         assert re.search(rf"\s1 {USER}\s.*/sleep 600|\s1 \d+\s+/sleep 600", shown), shown
         assert re.search(r"[\r\n ]sleep[\r\n ]", shown), shown
         has_its_size_and_ctrl_c(screen)
-        script = "cat /etc/name; cat /proc/1/comm"
+        script = "cat /etc/name; echo; cat /proc/1/comm"
         code, out, err = run([*kubectl, "exec", bare.name, "-c", "shell", "--", "sh", "-c", script])
         assert (code, out.decode().split()[-1:]) == (0, ["sleep"]), err
         os.write(screen, b"exit 5\n")
