@@ -11,7 +11,7 @@ import hashlib
 import json
 import re
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
 from typing import NamedTuple
@@ -24,7 +24,7 @@ from redbox_resourced.pods.selection import TimedToleration, names_virtual_node,
 from redbox_resourced.translation.limits import MOST_GATES
 from redbox_shared.pod_contract import ATTACH_ONLY, ATTEMPT, MODE
 
-LONGEST_NAME, LONGEST_IMAGE = 253, 1024
+LONGEST_NAME, LONGEST_TEXT = 253, 1024
 NUMBER = re.compile(r"[0-9]{1,9}")
 A_VERSION = re.compile(r"([a-z0-9.-]+/)?v[a-z0-9]+")
 WRITTEN = (
@@ -40,6 +40,7 @@ WRITTEN = (
     "containerStatuses",
     "ephemeralContainerStatuses",
 )
+ENDED_WORDS = {"reason": 128, "message": 1024, "startedAt": 32, "finishedAt": 32}
 CONDITION = ("status", "reason", "message", "lastTransitionTime")
 CONDITIONS = frozenset({"Initialized", "Ready", "ContainersReady", "PodReadyToStartContainers", SUBMITTED})
 """Without DisruptionTarget, which others write too: we write it only with a pod's last phase."""
@@ -106,7 +107,7 @@ class PodDetails:
     ephemeral_containers: tuple[PodContainer, ...] = ()
     """Of `kubectl debug`."""
     ephemeral_ends: Mapping[str, Object] = field(default_factory=dict)
-    """The statuses of those that have ended, by name: the API server lets none of them change."""
+    """How those ended that the status shows so, by name: the API server lets none of them begin again."""
     ephemeral_problems: Mapping[str, EphemeralProblem] = field(default_factory=dict)
     """Of those that have not begun; not the pod's own words."""
 
@@ -260,12 +261,15 @@ def _details(spec: Object, status: Object, conditions: list[Object]) -> PodDetai
             if condition["type"] in CONDITIONS or condition["type"] in gates
         },
         ephemeral_containers=_containers(spec.get("ephemeralContainers")),
-        ephemeral_ends={
-            shown["name"]: shown
-            for shown in (status.get("ephemeralContainerStatuses") or ())[:MAX_CONTAINERS]
-            if "terminated" in (shown.get("state") or {})
-        },
+        ephemeral_ends=dict(_ends((status.get("ephemeralContainerStatuses") or ())[:MAX_CONTAINERS])),
     )
+
+
+def _ends(rows: Sequence[Object]) -> Iterator[tuple[str, Object]]:
+    for row in rows:
+        if ended := (row.get("state") or {}).get("terminated"):
+            words = {name: ended[name][:most] for name, most in ENDED_WORDS.items() if ended.get(name)}
+            yield row["name"], {"exitCode": ended.get("exitCode", 0), **words}
 
 
 def _role(controller: ControllerRef | None, *, runs: bool) -> BoundPodKind:
@@ -299,7 +303,7 @@ def _containers(given: Sequence[Object] | None) -> tuple[PodContainer, ...]:
 
 
 def _container(container: Object) -> PodContainer:
-    name, image = sys.intern(container["name"]), sys.intern(container.get("image", "")[:LONGEST_IMAGE])
+    name, image = sys.intern(container["name"]), sys.intern(container.get("image", "")[:LONGEST_TEXT])
     return PodContainer(
         name,
         image,

@@ -49,6 +49,8 @@ def requested_start(pod: BoundPod, container: str, job: Job | None, request: Log
     ended = last.terminated if request.previous else state.terminated or last.terminated
     if ended is None:
         shown = f'container "{container}" in pod "{pod.name}"'
+        if pod.details is not None and (refused := pod.details.ephemeral_ends.get(container)):
+            raise RequestRejected(f"{shown} never started: {refused.get('message', '')}")
         if job is not None and job.phase in FINAL_PHASES:
             raise RequestRejected(f"{shown} is terminated: it never started")
         reason = state.waiting.reason if state.waiting else _first_reason(pod)

@@ -7,6 +7,7 @@ begun, and the pod's status what never will. A status that has ended is final, a
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 
@@ -37,12 +38,18 @@ CREATING, REFUSED = "ContainerCreating", "Refused"
 """The latter is the runner's word, too: nothing changes it."""
 
 
-@dataclass
+@dataclass(frozen=True)
 class _Try:
-    """Of one container that has not begun."""
+    """The last one of a container that is not reported yet."""
 
-    problem: EphemeralProblem
-    count: int = 1
+    problem: EphemeralProblem | None
+    """None: the runner has it, and its report follows."""
+    count: int
+    next_at: float
+
+    @property
+    def is_final(self) -> bool:
+        return self.problem is not None and self.problem.is_final
 
 
 @dataclass
@@ -51,6 +58,7 @@ class EphemeralStarts:
 
     objects: ObjectClient
     client_for: Callable[[BoundPod, ClusterConnection], RedboxClient]
+    now: Callable[[], float] = time.monotonic
     _tries: dict[str, dict[str, _Try]] = field(default_factory=dict)
     """By the pod's uid, by the container's name."""
     _slots: FairSlots = field(default_factory=lambda: FairSlots(AT_ONCE, OF_A_NAMESPACE))
@@ -63,17 +71,18 @@ class EphemeralStarts:
         if not due or pod.details is None:
             self.forget(pod)
             return pod, None
-        tries = self._tries.setdefault(pod.uid, {})
+        before = self._tries.get(pod.uid, {})
+        tries = self._tries[pod.uid] = {name: before[name] for name in due if name in before}
         for name in due:
-            if name not in tries or not tries[name].problem.is_final:
+            last = tries.get(name)
+            if last is None or not (last.is_final or self.now() < last.next_at):
                 problem = await self._begin(pod, name, connection)
-                before = tries.pop(name, None)
-                if problem is not None:
-                    tries[name] = _Try(problem, before.count + 1 if before else 1)
-        problems = {name: each.problem for name, each in tries.items()}
-        waiting = [each.count for each in tries.values() if not each.problem.is_final]
+                count = last.count + 1 if last else 1
+                tries[name] = _Try(problem, count, self.now() + PAUSES.pause_s(count))
+        problems = {name: each.problem for name, each in tries.items() if each.problem is not None}
+        pauses = [max(0.0, each.next_at - self.now()) for each in tries.values() if not each.is_final]
         shown = replace(pod, details=replace(pod.details, ephemeral_problems=problems))
-        return shown, PAUSES.pause_s(min(waiting)) if waiting else None
+        return shown, min(pauses, default=None)
 
     def forget(self, pod: BoundPod) -> None:
         self._tries.pop(pod.uid, None)

@@ -20,25 +20,31 @@ def ephemeral_statuses(details: PodDetails, job: Job | None, created_at: str) ->
     begun = {}
     if job is not None and job.pod is not None:
         reported = {report.name for report in job.pod.containers}
-        views = ephemeral_views(details, job)
-        begun = {view.container.name: view.status for view in views if view.container.name in reported}
+        begun = {view.container.name: view for view in ephemeral_views(details, job)}
+        begun = {name: view for name, view in begun.items() if name in reported}
     default = TOO_LATE if job is not None and job.phase in FINAL_PHASES else NOT_YET
-    statuses = [
-        details.ephemeral_ends.get(container.name)
-        or begun.get(container.name)
-        or _not_begun(container, details.ephemeral_problems.get(container.name, default), created_at)
-        for container in details.ephemeral_containers
-    ]
+    statuses = []
+    for container in details.ephemeral_containers:
+        view, end = begun.get(container.name), details.ephemeral_ends.get(container.name)
+        if view is not None and (end is None or view.exit_code is not None):
+            statuses.append(view.status)
+        elif end is not None:
+            statuses.append(_row(container, {"terminated": end}))
+        else:
+            problem = details.ephemeral_problems.get(container.name, default)
+            statuses.append(_row(container, _not_begun(problem, created_at)))
     return {"ephemeralContainerStatuses": statuses} if statuses else {}
 
 
-def _not_begun(container: PodContainer, problem: EphemeralProblem, created_at: str) -> Object:
-    message = problem.message[:LONGEST_MESSAGE]
-    state: Object = {"waiting": {"reason": problem.reason, "message": message}}
-    if problem.is_final:
-        times = {"startedAt": created_at, "finishedAt": created_at}
-        ended = {"exitCode": NOT_STARTED, "reason": problem.reason, "message": message}
-        state = {"terminated": {**ended, **times}}
+def _not_begun(problem: EphemeralProblem, created_at: str) -> Object:
+    words = {"reason": problem.reason, "message": problem.message[:LONGEST_MESSAGE]}
+    if not problem.is_final:
+        return {"waiting": words}
+    times = {"startedAt": created_at, "finishedAt": created_at}
+    return {"terminated": {"exitCode": NOT_STARTED, **words, **times}}
+
+
+def _row(container: PodContainer, state: Object) -> Object:
     return {
         "name": container.name,
         "image": container.image,

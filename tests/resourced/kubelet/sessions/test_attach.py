@@ -9,10 +9,11 @@ import pytest
 from redbox_resourced.kubelet.logs.handler import LogHandler
 from redbox_resourced.kubelet.logs.pod_log import PodLog
 from redbox_resourced.kubelet.logs.query import LogRequest
+from redbox_resourced.pods.pod_view import read_pod
 from tests.resourced.fakes import JOB
 from tests.resourced.kubelet.sessions.harness import SUCCESS, kubelet_api, open_streams
 from tests.resourced.kubelet.spdy.harness import data
-from tests.resourced.pods.factories import running_pod
+from tests.resourced.pods.factories import manifest, running_pod
 from tests.resourced.pods.pod_life_harness import until
 
 ATTACH = "/attach/alice/train/main"
@@ -146,3 +147,14 @@ async def test_a_container_of_kubectl_debug_is_entered_and_attached_to_by_its_na
             side = stand.redbox.sides.pop()
             assert (side.command["container"], side.command["tty"]) == ("dbg", True)
             assert side.command["attach"] is path.startswith("/attach")
+
+
+async def test_the_log_of_a_container_that_was_refused_says_why() -> None:
+    """Which kubectl debug shows of one that has ended."""
+    async with kubelet_api() as stand:
+        added = {"name": "dbg", "image": "busybox"}
+        ended = {"terminated": {"exitCode": 128, "reason": "Unsupported", "message": "no capability"}}
+        status = {"phase": "Running", "ephemeralContainerStatuses": [{"name": "dbg", "state": ended}]}
+        stand.serve(read_pod(manifest(status, ephemeralContainers=[added])))
+        log = await stand.request("/containerLogs/alice/train/dbg", method="GET")
+        assert (log.status, b"never started: no capability" in log.body) == (400, True)

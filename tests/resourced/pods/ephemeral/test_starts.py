@@ -34,13 +34,14 @@ class Stage:
         self.redbox = redbox
         self.connection = connection
         self.api = FakeApiServer()
+        self.now = 0.0
         self.starts = self.new_starts()
         redbox.script = self._answer
         self.answer: dict[str, Any] = SUCCESS
 
     def new_starts(self) -> EphemeralStarts:
         submitter = PodSubmitter(self.api.client, translate)
-        return EphemeralStarts(self.api.client, submitter.client_for)
+        return EphemeralStarts(self.api.client, submitter.client_for, lambda: self.now)
 
     async def _answer(self, side: RedboxSide) -> None:
         await side.end(self.answer)
@@ -88,7 +89,8 @@ def debugger(name: str = "debugger", **fields: Any) -> dict[str, Any]:
 
 async def test_each_is_begun_in_the_pods_job_by_the_pods_own_account(stage: Stage) -> None:
     pod = stage.add(debugger(targetContainerName="main", stdin=True, tty=True), debugger("second"))
-    assert await stage.begin(pod) == ({}, None)
+    problems, after_s = await stage.begin(pod)
+    assert (problems, after_s is None) == ({}, False)  # until the report has them
     first, second = stage.begun
     assert (first["name"], first["target"], first["tty"]) == ("debugger", "main", True)
     assert (second["name"], second["target"], second["image"]) == (
@@ -163,19 +165,31 @@ async def test_where_sessions_are_off_it_says_so_and_has_ended(stage: Stage) -> 
     assert after_s is None
 
 
-async def test_what_may_work_later_is_tried_again_and_says_why_it_waits(stage: Stage) -> None:
+async def test_what_may_work_later_is_tried_again_after_a_pause_and_says_why_it_waits(stage: Stage) -> None:
     stage.answer = {"status": "Failure", "reason": "CannotStart", "message": "it has just begun"}
     pod = stage.add(debugger())
-    problems, after_s = await stage.begin(pod)
-    assert problems == {"debugger": EphemeralProblem("ContainerCreating", "it has just begun")}
-    assert after_s is not None
+    for _ in range(3):  # other changes of the pod
+        problems, after_s = await stage.begin(pod)
+        assert problems == {"debugger": EphemeralProblem("ContainerCreating", "it has just begun")}
+        assert after_s is not None
+    assert len(stage.begun) == 1
     stage.answer = SUCCESS
-    assert await stage.begin(pod) == ({}, None)
+    stage.now += 100
+    assert (await stage.begin(pod))[0] == {}
+    assert len(stage.begun) == 2
     secret = {"secretKeyRef": {"name": "s", "key": "k"}}
-    waits = stage.add(debugger(env=[{"name": "A", "valueFrom": secret}]))
+    waits = stage.add(debugger("second", env=[{"name": "A", "valueFrom": secret}]))
     problems, after_s = await stage.begin(waits)
-    assert problems["debugger"].reason == "CreateContainerConfigError"
+    assert problems["second"].reason == "CreateContainerConfigError"
     assert after_s is not None
+
+
+async def test_an_answer_that_was_lost_is_asked_for_again(stage: Stage) -> None:
+    pod = stage.add(debugger())
+    for _ in range(2):  # as after a restart of red-box, which then reads no report of it
+        await stage.begin(pod)
+        stage.now += 100
+    assert len(stage.begun) == 2  # the runner begins it once
 
 
 async def test_a_pod_of_the_same_name_gets_none_of_it(stage: Stage) -> None:
