@@ -109,7 +109,7 @@ class PodReconciler:
         self._held: dict[str, float] = {}  # by uid, until when a pod that was refused waits for its next try
         self._settings: dict[str, SlurmClusterSpec] = {}  # by SlurmCluster, as all pods have seen them
         self._events = PodEvents(objects)
-        self._ephemeral = EphemeralStarts(objects, submitter.client_for)
+        self._ephemeral = EphemeralStarts(objects, submitter)
         self._orphans = OrphanCleanup(
             objects, self.informer, lambda: self.job_feeds, self._specs, self._events
         )

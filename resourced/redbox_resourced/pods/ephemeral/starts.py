@@ -25,6 +25,7 @@ from redbox_resourced.partitions.slurmclusters import ClusterConnection
 from redbox_resourced.pods.pod_references import ReferenceMissing, read_references
 from redbox_resourced.pods.pod_request import claim_resolver
 from redbox_resourced.pods.pod_view import BoundPod, EphemeralProblem
+from redbox_resourced.pods.submission import PodSubmitter
 from redbox_resourced.translation.containers.ephemeral import alone, ephemeral_program, needs_of
 from redbox_resourced.translation.errors import UNSUPPORTED, Unsupported
 from redbox_resourced.volumes.claim_path import ClaimRefused
@@ -57,7 +58,7 @@ class EphemeralStarts:
     """Of all pods."""
 
     objects: ObjectClient
-    client_for: Callable[[BoundPod, ClusterConnection], RedboxClient]
+    submitter: PodSubmitter
     now: Callable[[], float] = time.monotonic
     _tries: dict[str, dict[str, _Try]] = field(default_factory=dict)
     """By the pod's uid, by the container's name."""
@@ -93,7 +94,7 @@ class EphemeralStarts:
         try:
             async with self._slots.of(pod.namespace), asyncio.timeout(BEGIN_S):
                 program = await self._program(pod, name, connection)
-                status = await _begun(self.client_for(pod, connection), pod, program)
+                status = await _begun(self.submitter.client_for(pod, connection), pod, program)
         except (Unsupported, ClaimRefused) as refusal:
             return EphemeralProblem(UNSUPPORTED, str(refusal), is_final=True)
         except (NotAllowed, NotAccepted) as refused:

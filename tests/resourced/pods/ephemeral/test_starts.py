@@ -41,7 +41,7 @@ class Stage:
 
     def new_starts(self) -> EphemeralStarts:
         submitter = PodSubmitter(self.api.client, translate)
-        return EphemeralStarts(self.api.client, submitter.client_for, lambda: self.now)
+        return EphemeralStarts(self.api.client, submitter, lambda: self.now)
 
     async def _answer(self, side: RedboxSide) -> None:
         await side.end(self.answer)
