@@ -189,7 +189,7 @@ class ContainerProgram(RequestModel):
     memory_limit: Annotated[int | None, Field(ge=1, description="in bytes")] = None
     read_only_root: bool = False
     default_seccomp: bool = False
-    """Whether its program gets the filter of system calls that Apptainer's packages bring."""
+    """Whether its program gets the runner's filter of system calls."""
     run_as_user: UnixId | None = None
     """The number that the job's user has inside, and sees; outside it stays the user's own."""
     run_as_group: UnixId | None = None

@@ -44,10 +44,6 @@ STAND_IN = """#!/bin/sh
 exec {} "$@"
 """
 HELP_S = 5.0
-NO_SECCOMP = (
-    "seccompProfile RuntimeDefault has no effect on node {}: the file seccomp-profiles/default.json of its "
-    "Apptainer is missing"
-)
 CACHE_S = 10
 
 
@@ -103,9 +99,7 @@ def prepare(context: PodContext) -> None:
                 context.node_name, context.host_environment.get("PATH", "")
             )
         )
-    context.runtime, context.seccomp = runtime, find_seccomp_profile(runtime)
-    if context.seccomp is None and any(spec.get("defaultSeccomp") for spec in context.all_specs):
-        context.report.event("SeccompUnavailable", NO_SECCOMP.format(context.node_name), warning=True)
+    context.runtime = runtime
     bar = find_namespace_bar()
     if bar is not None and os.getuid() != 0:
         raise SetupFailed(
@@ -144,14 +138,6 @@ def find_runtime(environment: Dict[str, str]) -> Optional[str]:
         if path is not None:
             return path
     return None
-
-
-def find_seccomp_profile(runtime: str, system: str = "/etc") -> Optional[str]:
-    """The one that the packages of Apptainer bring; not its administrator's, who may have removed it."""
-    name, prefix = os.path.basename(runtime), os.path.dirname(os.path.dirname(os.path.realpath(runtime)))
-    folders = (os.path.join(prefix, "etc"), system)
-    paths = (os.path.join(folder, name, "seccomp-profiles", "default.json") for folder in folders)
-    return next((path for path in paths if os.path.isfile(path)), None)
 
 
 def search_path(environment: Dict[str, str], folder: str) -> str:

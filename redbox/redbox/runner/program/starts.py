@@ -28,6 +28,7 @@ from redbox.runner.program.command_lines import (
     job_has_memory,
     plain_variables,
     runtime_environment,
+    seccomp_profile,
     step_command,
     step_environment,
 )
@@ -97,7 +98,6 @@ class PodContext:
         self.mpi: Optional[str] = pod.get("mpi")
         self.host_environment: Dict[str, str] = dict(os.environ)
         self.runtime = ""
-        self.seccomp: Optional[str] = None
         self.stopping = threading.Event()
         self.wake: Callable[[], None] = lambda: None
         self.fail: Callable[[str, str], None] = lambda _reason, _message: None
@@ -198,6 +198,8 @@ class StartBuilder:
         mounts += [self._waiting_mount()] if target is not None else []
         overlay = None if spec.get("readOnlyRoot") else self._overlay(number)
         home = find_home(values, image.config.user)
+        files, is_filtered = context.small_files, bool(spec.get("defaultSeccomp"))
+        seccomp = write_once(files, "seccomp.json", seccomp_profile()) if is_filtered else None
         command = container_command(
             context.runtime,
             image.path,
@@ -210,7 +212,7 @@ class StartBuilder:
             gpus=context.pod.get("gpus"),
             isolated=not self._mpi,
             clean=not plain_variables(values),
-            seccomp=context.seccomp if spec.get("defaultSeccomp") else None,
+            seccomp=seccomp,
         )
         if target is None:
             command = self._with_user_inside(command, home)

@@ -42,9 +42,8 @@ SECURITY_CONTEXT: FieldTable = {
         "SELinux is the Slurm nodes' own: leave it out; with `pods.users: map` it has no effect"
     ),
     "seccompProfile": honoured(
-        "RuntimeDefault is the filter of Apptainer's packages, for the container's program; commands that "
-        "enter the container are not filtered. A node without it runs the pod, with an event "
-        "SeccompUnavailable.",
+        "With RuntimeDefault the container's program may not call what container runtimes deny: keyctl, bpf, "
+        "mount, unshare, perf_event_open and the like. Commands that enter the container are not filtered.",
         SECCOMP,
     ),
     "windowsOptions": refused("Slurm's nodes run Linux: leave it out"),
