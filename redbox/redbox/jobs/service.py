@@ -103,8 +103,9 @@ class JobService:
         self._submits = SubmitCoordinator(context, group, fence_from(store.facts, settings), self._actions)
         unconfirmed = UnconfirmedSubmits(context, self._actions, self._submits.is_submitting)
         cleanup, dependents = CredentialCleanup(context), Dependents(context, self._actions)
-        in_groups = (PodReports(context, group), CancelledJobs(context, group))
-        followers = (self._actions, unconfirmed, dependents, *in_groups, cleanup)
+        reports, cancelled = PodReports(context, group), CancelledJobs(context, group)
+        self.expect_report = reports.expect
+        followers = (self._actions, unconfirmed, dependents, reports, cancelled, cleanup)
         self._poller = Poller(context, MissingJobs(context), followers)
         self.poll_anew = self._poller.poll_anew
         of_cluster = ClusterInfo(context, self._poller.take_turn)

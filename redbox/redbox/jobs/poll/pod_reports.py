@@ -14,7 +14,7 @@ from __future__ import annotations
 import asyncio
 from collections import defaultdict
 from collections.abc import Collection, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import structlog
 
@@ -74,8 +74,18 @@ class PodReports(JobsComponent):
         self._wanted = asyncio.Event()
         self._addresses = NodeAddresses(self._clock)
 
+    async def expect(self, key: JobKey) -> None:
+        """Read the report of a pod now, though it was settled: a container was added to it."""
+        await self._store.change_one(key, lambda record: replace(record, report_settled=False))
+        record = self._store.index.get(key)
+        if record is not None:
+            self._follow(record)
+
     def follow(self, record: JobRecord, _: SnapshotMatch, __: SnapshotIndex) -> None:
         """After each poll: begin with a pod that runs or has ended."""
+        self._follow(record)
+
+    def _follow(self, record: JobRecord) -> None:
         if not is_followed(record):
             return
         user = self._users[record.user.uid]
