@@ -166,10 +166,10 @@ def volume_rows() -> list[tuple[str, Object]]:
 
 SHOW_FILES = """
 cd /
-for file in $(busybox find config secret fields projected combined -type f ! -name dump.bin); do
+for file in $(busybox find -L config secret fields projected combined -type f ! -path '*/..*' ! -name dump.bin); do
     echo "/$file $(busybox stat -Lc %a "$file") $(busybox tr '\\n' '~' < "$file")"
 done
-echo "optional $(busybox find config/optional secret/optional -type f | busybox wc -l)"
+echo "optional $(busybox find -L config/optional secret/optional -type f | busybox wc -l)"
 busybox xxd -p /config/plain/dump.bin
 """
 
