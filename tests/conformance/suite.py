@@ -1,0 +1,137 @@
+"""Kubernetes' e2e.test at work: which cases there are, and how the chosen ones ended. By ginkgo, its own runner.
+
+Most cases run in several processes of one ginkgo. Those with fixed ports run in one process for each Slurm node, which
+has a user of its own, so that the admission policy can tell the node.
+"""
+
+from __future__ import annotations
+
+import json
+import subprocess
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from redbox_bed.bed import Bed
+from tests.conformance.cases import Case, focus
+
+LISTED_WITHIN_S = 120
+STARTS = "• "
+"""Of ginkgo's line that says how a case ended."""
+USER_OF_NODE = "conformance-"
+FLAGS = (
+    "--provider=local",
+    # The virtual nodes' taint: the framework waits for nodes without one before it starts.
+    "--non-blocking-taints=node-role.kubernetes.io/control-plane,redbox.dev/slurm",
+    "--allowed-not-ready-nodes=0",
+    "--disable-log-dump",
+    "--dump-logs-on-failure=false",
+)
+
+
+@dataclass(frozen=True)
+class Lane:
+    """Cases that one ginkgo runs, and in how many processes; on this Slurm node alone, if one is named."""
+
+    name: str
+    cases: tuple[Case, ...]
+    processes: int
+    node: str = ""
+
+
+@dataclass(frozen=True)
+class Suite:
+    """The programs, the bed that they test, and the folder for what they write."""
+
+    programs: Path
+    bed: Bed
+    folder: Path
+    repositories: Path
+
+    def reports(self) -> list[Mapping[str, Any]]:
+        """Every case of the suite, none of them run."""
+        report = self.folder / "all.json"
+        dry = ("--ginkgo.dry-run", "--ginkgo.silence-skips", f"--ginkgo.json-report={report}")
+        command = [self.programs / "e2e.test", *dry, "--provider=local", "--ginkgo.no-color"]
+        with (self.folder / "all.log").open("wb") as log:
+            subprocess.run(command, check=True, stdout=log, stderr=log, timeout=LISTED_WITHIN_S)
+        return specs(report)
+
+    def start(self, lane: Lane, within_s: int) -> subprocess.Popen[bytes]:
+        """Run its cases; the report is written when they have ended or the time is over."""
+        self._report(lane).unlink(missing_ok=True)
+        runner = (
+            *("nice", "-n", "5", str(self.programs / "ginkgo"), "run", "--no-color", "-v"),
+            *(f"--procs={lane.processes}", f"--timeout={within_s}s", f"--focus={focus(lane.cases)}"),
+            *(f"--output-dir={self.folder}", f"--json-report={self._report(lane).name}"),
+        )
+        flags = (
+            *(f"--kubeconfig={self._kubeconfig(lane)}", f"--kubectl-path={self.bed.places.state}/bin/kubectl"),
+            *(f"--kube-test-repo-list={self.repositories}", *FLAGS),
+        )
+        with self._log(lane).open("wb") as log:
+            command = [*runner, str(self.programs / "e2e.test"), "--", *flags]
+            return subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=log, stderr=log, cwd=self.folder)
+
+    def ended(self, lanes: Sequence[Lane]) -> int:
+        """How many cases have ended so far."""
+        logs = (self._log(lane).read_text(errors="replace") for lane in lanes)
+        return sum(line.startswith(STARTS) for log in logs for line in log.splitlines())
+
+    def results(self, lane: Lane) -> list[Mapping[str, Any]]:
+        """The cases that were started; nothing where ginkgo did not come to its report."""
+        report = self._report(lane)
+        started = specs(report) if report.exists() else []
+        return [spec for spec in started if spec["State"] not in {"skipped", "pending"} or spec.get("Failure")]
+
+    def _report(self, lane: Lane) -> Path:
+        return self.folder / f"{lane.name}.json"
+
+    def _log(self, lane: Lane) -> Path:
+        return self.folder / f"{lane.name}.log"
+
+    def _kubeconfig(self, lane: Lane) -> Path:
+        """The administrator's; of a lane with a node as a user that is called after it."""
+        if not lane.node:
+            return self.bed.places.kubeconfig
+        content = yaml.safe_load(self.bed.places.kubeconfig.read_text())
+        for each in content["users"]:
+            each["user"] |= {"as": f"{USER_OF_NODE}{lane.node}", "as-groups": ["system:masters"]}
+        path = self.folder / f"{lane.name}.kubeconfig"
+        path.touch(mode=0o600)
+        path.write_text(yaml.safe_dump(content))
+        return path
+
+
+def lanes_of(cases: Sequence[Case], alone: Sequence[Case], nodes: Sequence[str], processes: int) -> list[Lane]:
+    """Cases that may run beside each other in one lane, the others one at a time in a lane for each node."""
+    several = [Lane("together", tuple(cases), processes)]
+    single = [Lane(f"on-{node}", tuple(alone[first :: len(nodes)]), 1, node) for first, node in enumerate(nodes)]
+    return [lane for lane in (*several, *single) if lane.cases]
+
+
+def specs(report: Path) -> list[Mapping[str, Any]]:
+    """The cases of a report of ginkgo, without what runs before and after all."""
+    suites = json.loads(report.read_text())
+    return [spec for suite in suites for spec in suite["SpecReports"] or [] if spec["LeafNodeType"] == "It"]
+
+
+def stop_all(running: ExitStack, started: subprocess.Popen[bytes]) -> None:
+    """Have it ended, by its id, however the caller ends."""
+    running.callback(_stop, started)
+
+
+def _stop(started: subprocess.Popen[bytes]) -> None:
+    if started.poll() is None:
+        started.terminate()
+        started.wait(timeout=60)
+
+
+def messages(spec: Mapping[str, Any]) -> Iterator[str]:
+    """What a case wrote: its steps and its log."""
+    yield str(spec.get("CapturedGinkgoWriterOutput", ""))
+    yield from (str(event.get("Message", "")) for event in spec.get("SpecEvents") or [])
