@@ -1,7 +1,6 @@
-"""The cases of Kubernetes' suite, and the list that says which of them are run. Pure, but for reading the list.
+"""The cases of Kubernetes' suite, and the list of those that are not run or fail: `cases.yaml`.
 
-The list is `cases.yaml`. A pattern that matches no case is an error: after an update of Kubernetes the list has to
-be read again.
+A pattern that matches no case is an error: after an update of Kubernetes the list has to be read again.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""Where the pods of each case ran, and which were refused. The suite deletes its pods, so they are watched meanwhile.
+"""Where the pods of each case ran, and which were refused: watched, because the suite deletes its pods.
 
-A case that passes while its pods ran on an ordinary node, or while they were refused, shows nothing of virtual nodes.
+A case that passes while its pods ran on an ordinary node, or were refused, shows nothing of virtual nodes.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, TextIO
 
 import urllib3
 from kubernetes import client, config, watch
@@ -57,7 +57,7 @@ def together(namespaces: Iterable[PodsOfNamespace]) -> PodsOfNamespace:
 
 
 class PodsWatch:
-    """Follows all pods; each change of a status is a line of a file, for whoever looks for the cause of a failure."""
+    """Follows all pods. Each change of a status is a line of a file, in which causes of failures are found."""
 
     def __init__(self, kubeconfig: Path, lines: Path) -> None:
         loaded = config.new_client_from_config(config_file=str(kubeconfig))
@@ -82,12 +82,14 @@ class PodsWatch:
         return together(self.namespaces[name] for name in namespaces if name in self.namespaces)
 
     def _follow(self) -> None:
-        """Until it is stopped. A watch that ends is begun again from a new list, which tells what was missed."""
+        """Until it is stopped. A watch that ends is begun again with a new list, which has what was missed."""
         with self._lines.open("w", buffering=1) as lines:
             while not self._stopped.is_set():
                 try:
                     for event in watch.Watch().stream(
-                        self._api.list_pod_for_all_namespaces, timeout_seconds=WATCH_S, _request_timeout=2 * WATCH_S
+                        self._api.list_pod_for_all_namespaces,
+                        timeout_seconds=WATCH_S,
+                        _request_timeout=2 * WATCH_S,
                     ):
                         self._look_at(event["raw_object"], lines)
                         if self._stopped.is_set():
@@ -95,7 +97,7 @@ class PodsWatch:
                 except (ApiException, urllib3.exceptions.HTTPError, OSError):
                     self._stopped.wait(1)
 
-    def _look_at(self, pod: Mapping[str, Any], lines: Any) -> None:  # noqa: ANN401 (a text file)
+    def _look_at(self, pod: Mapping[str, Any], lines: TextIO) -> None:
         metadata = pod["metadata"]
         namespace = metadata["namespace"]
         if namespace in NOT_THE_SUITES:
@@ -105,5 +107,7 @@ class PodsWatch:
         if self._latest.get(metadata["uid"]) != shown:
             self._latest[metadata["uid"]] = shown
             row = {"namespace": namespace, "name": metadata["name"], "node": pod["spec"].get("nodeName")}
-            lines.write(json.dumps({**row, "deleted": metadata.get("deletionTimestamp"), "status": pod.get("status")}))
+            lines.write(
+                json.dumps({**row, "deleted": metadata.get("deletionTimestamp"), "status": pod.get("status")})
+            )
             lines.write("\n")

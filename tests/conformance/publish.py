@@ -1,4 +1,4 @@
-"""Publishes a whole run: build/conformance.json to docs/reference/conformance.json, then the page that is made of it.
+"""Publishes a whole run: build/conformance.json to docs/reference/conformance.json, then its page.
 
 Run: python -m tests.conformance.publish   (make figures)
 """
@@ -68,7 +68,9 @@ def publish() -> None:
     if RESULTS.exists():
         shutil.copyfile(RESULTS, STORED)
     else:
-        print(f"{RESULTS} does not exist (`make conformance` writes it): the page is made of what is published")
+        print(
+            f"{RESULTS} does not exist (`make conformance` writes it): the page is made of what is published"
+        )
     PAGE.write_text(page(Results.read(STORED)))
 
 

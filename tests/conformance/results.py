@@ -1,4 +1,4 @@
-"""What became of each case: passed as written, refused by design, or failed. Pure, but for the file of results."""
+"""How each case ended: passed as written, refused by design, or failed."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class Verdict(StrEnum):
 
 @dataclass(frozen=True)
 class Result:
-    """Of one case; `why` is the reason of the list, `message` what the suite or the watch of its pods says."""
+    """Of one case; `why` is the list's reason, `message` what the suite or the watch of its pods says."""
 
     name: str
     area: str
@@ -42,10 +42,8 @@ class Result:
     @property
     def is_unexpected(self) -> bool:
         """Whether the list has to change: a failure without a reason, or a reason without a failure."""
-        return (self.verdict is Verdict.FAILED) != bool(self.why) and self.verdict in {
-            Verdict.PASSED,
-            Verdict.FAILED,
-        }
+        was_run = self.verdict in {Verdict.PASSED, Verdict.FAILED}
+        return was_run and (self.verdict is Verdict.FAILED) != bool(self.why)
 
 
 @dataclass(frozen=True)
@@ -61,7 +59,11 @@ class Results:
 
     def store(self, path: Path) -> None:
         path.parent.mkdir(parents=True, exist_ok=True)
-        rows = {"seconds": self.seconds, "conditions": self.conditions, "cases": [asdict(row) for row in self.cases]}
+        rows = {
+            "seconds": self.seconds,
+            "conditions": self.conditions,
+            "cases": [asdict(row) for row in self.cases],
+        }
         path.write_text(json.dumps(rows, indent=1) + "\n")
 
     @classmethod

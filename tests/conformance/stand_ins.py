@@ -1,7 +1,7 @@
 """Images that stand in for those of Kubernetes' suite, which no host of the bed can pull.
 
-agnhost and nonewprivs are Kubernetes' own programs on Debian's busybox, where Kubernetes has Alpine; in place of the
-two web servers there is busybox's. They are pushed to the bed's registry by the names that the suite asks for.
+agnhost and nonewprivs are Kubernetes' own programs, on Debian's busybox in place of Alpine. busybox's web server
+stands in for Apache and nginx. They are pushed to the bed's registry by the names that the suite asks for.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ nogroup:x:65534:
 WEB_FOLDER = "usr/local/apache2/htdocs"
 WEB_SERVER = f"""\
 #!/bin/sh
-# Stays where port 80 is taken: the network is the node's, and another replica of the same server answers there.
+# Stays if port 80 is taken: the network is the node's, and another replica answers there.
 httpd -f -p 80 -h /{WEB_FOLDER} &
 trap 'exit 0' TERM INT QUIT
 while :; do sleep 1 & wait $!; done
@@ -84,7 +84,12 @@ class StandIns:
     @staticmethod
     def _image(*layers: Layer, entrypoint: Sequence[str] = (), arguments: Sequence[str] = ()) -> Image:
         return Image(
-            REPOSITORY, architecture(), layers, tuple(entrypoint), arguments=tuple(arguments), environment=PATH
+            REPOSITORY,
+            architecture(),
+            layers,
+            tuple(entrypoint),
+            arguments=tuple(arguments),
+            environment=PATH,
         )
 
 
@@ -112,7 +117,8 @@ def _make(bed: Bed, progress: Progress, programs: Path, folder: Path) -> StandIn
     users += [Entry("etc/resolv.conf", b""), Entry("etc/hostname", b"")]
     home = _bare_tree(busybox_image(bed.places).layers[0].file, folder / "busybox")
     agnhost = [Entry("agnhost", (programs / "agnhost").read_bytes(), 0o755)]
-    agnhost += [*agnhost_links(agnhost[0]), *_curl(bed.host("login"))]
+    # A second name of the program, by which a case can say which of them ran.
+    agnhost += [replace(agnhost[0], path="agnhost-2"), *_curl(bed.host("login"))]
     nonewprivs = Entry("usr/local/bin/nnp", (programs / "nonewprivs").read_bytes(), SETUID)
     page = Entry(f"{WEB_FOLDER}/index.html", b"<html><body><h1>It works!</h1></body></html>\n")
     server = Entry("bin/web-server", WEB_SERVER.encode(), 0o755)
@@ -123,11 +129,6 @@ def _make(bed: Bed, progress: Progress, programs: Path, folder: Path) -> StandIn
         web_server=write_layer(folder / "web-server.tar", entries=[page, server]),
         pause=pause_image(bed.places, ensure_programs(bed.places, progress)),
     )
-
-
-def agnhost_links(agnhost: Entry) -> list[Entry]:
-    """The second name of the program, by which a case tells the command from the image's own."""
-    return [replace(agnhost, path="agnhost-2")]
 
 
 def _bare_tree(busybox: Path, tree: Path) -> Path:

@@ -1,7 +1,7 @@
-"""Kubernetes' e2e.test at work: which cases there are, and how the chosen ones ended. By ginkgo, its own runner.
+"""Kubernetes' e2e.test at work: which cases there are, and how those that ginkgo ran have ended.
 
-Most cases run in several processes of one ginkgo. Those with fixed ports run in one process for each Slurm node, which
-has a user of its own, so that the admission policy can tell the node.
+Most cases run in several processes of one ginkgo. Those with fixed ports run in one process for each Slurm node:
+its user is called after the node, by which the admission policy knows where the pods go.
 """
 
 from __future__ import annotations
@@ -70,12 +70,17 @@ class Suite:
             *(f"--output-dir={self.folder}", f"--json-report={self._report(lane).name}"),
         )
         flags = (
-            *(f"--kubeconfig={self._kubeconfig(lane)}", f"--kubectl-path={self.bed.places.state}/bin/kubectl"),
+            *(
+                f"--kubeconfig={self._kubeconfig(lane)}",
+                f"--kubectl-path={self.bed.places.state}/bin/kubectl",
+            ),
             *(f"--kube-test-repo-list={self.repositories}", *FLAGS),
         )
         with self._log(lane).open("wb") as log:
             command = [*runner, str(self.programs / "e2e.test"), "--", *flags]
-            return subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=log, stderr=log, cwd=self.folder)
+            return subprocess.Popen(
+                command, stdin=subprocess.DEVNULL, stdout=log, stderr=log, cwd=self.folder
+            )
 
     def ended(self, lanes: Sequence[Lane]) -> int:
         """How many cases have ended so far."""
@@ -86,7 +91,9 @@ class Suite:
         """The cases that were started; nothing where ginkgo did not come to its report."""
         report = self._report(lane)
         started = specs(report) if report.exists() else []
-        return [spec for spec in started if spec["State"] not in {"skipped", "pending"} or spec.get("Failure")]
+        return [
+            spec for spec in started if spec["State"] not in {"skipped", "pending"} or spec.get("Failure")
+        ]
 
     def _report(self, lane: Lane) -> Path:
         return self.folder / f"{lane.name}.json"
@@ -107,10 +114,14 @@ class Suite:
         return path
 
 
-def lanes_of(cases: Sequence[Case], alone: Sequence[Case], nodes: Sequence[str], processes: int) -> list[Lane]:
+def lanes_of(
+    cases: Sequence[Case], alone: Sequence[Case], nodes: Sequence[str], processes: int
+) -> list[Lane]:
     """Cases that may run beside each other in one lane, the others one at a time in a lane for each node."""
     several = [Lane("together", tuple(cases), processes)]
-    single = [Lane(f"on-{node}", tuple(alone[first :: len(nodes)]), 1, node) for first, node in enumerate(nodes)]
+    single = [
+        Lane(f"on-{node}", tuple(alone[first :: len(nodes)]), 1, node) for first, node in enumerate(nodes)
+    ]
     return [lane for lane in (*several, *single) if lane.cases]
 
 

@@ -75,10 +75,8 @@ def up(
     ] = False,
 ) -> None:
     """Bring the bed up, or repair it."""
-    flags = {
-        **{"accounting": not no_accounting, "slow_home": slow_home, "hpc2": hpc2, "fast": fast},
-        "mutating_policies": mutating_policies,
-    }
+    flags = {"accounting": not no_accounting, "slow_home": slow_home, "hpc2": hpc2, "fast": fast}
+    flags["mutating_policies"] = mutating_policies
     asked: dict[str, object] = {
         name: value for name, value in flags.items() if value is (name != "accounting")
     }

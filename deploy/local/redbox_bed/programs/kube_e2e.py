@@ -1,7 +1,7 @@
 """Kubernetes' own end-to-end tests and what they run, built from the Go module beside this package.
 
-The sources are those of the Kubernetes that the bed runs. Only `make conformance` asks for them: nine minutes on
-two cores the first time, a quarter of a minute after a small change.
+The sources are those of the Kubernetes that the bed runs. Only `make conformance` asks for them: nine minutes
+on two cores the first time, a quarter of a minute after a small change.
 """
 
 from __future__ import annotations
