@@ -1,7 +1,7 @@
 """Runs Kubernetes' conformance cases on virtual nodes: `python -m tests.conformance` (make conformance).
 
-The bed is a separate one, since its API server needs a beta of Kubernetes. It is taken down in the end, unless
-it was up before. The results are in build/conformance.json.
+The bed is a separate one, since its API server needs a beta of Kubernetes. It is taken down in the end,
+unless it was up before. The results are in build/conformance.json.
 """
 
 from __future__ import annotations

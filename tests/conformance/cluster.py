@@ -47,7 +47,7 @@ def _map_namespaces(settings: dict[str, object]) -> None:
 
 
 def _prepare_slurm(bed: Bed) -> None:
-    """Replicas that listen on one port get a node each, as far as there are any; users may serve on port 80."""
+    """Replicas with one port get a node each, as far as there are any, and users may serve on port 80."""
     bed.host("ctl").run("scontrol", "update", f"PartitionName={PARTITION}", "LLN=YES")
     for spec in bed.plan.of_role(Role.COMPUTE):
         bed.host(spec.name).run("sysctl", "-qw", "net.ipv4.ip_unprivileged_port_start=0")

@@ -57,7 +57,7 @@ def together(namespaces: Iterable[PodsOfNamespace]) -> PodsOfNamespace:
 
 
 class PodsWatch:
-    """Follows all pods. Each change of a status is a line of a file, in which causes of failures are found."""
+    """Follows all pods. Each change of a status is a line of a file, in which causes are found."""
 
     def __init__(self, kubeconfig: Path, lines: Path) -> None:
         loaded = config.new_client_from_config(config_file=str(kubeconfig))
@@ -82,7 +82,7 @@ class PodsWatch:
         return together(self.namespaces[name] for name in namespaces if name in self.namespaces)
 
     def _follow(self) -> None:
-        """Until it is stopped. A watch that ends is begun again with a new list, which has what was missed."""
+        """Until it is stopped. A watch that ends is begun again, with a list of what was missed."""
         with self._lines.open("w", buffering=1) as lines:
             while not self._stopped.is_set():
                 try:

@@ -1,7 +1,7 @@
 """Images that stand in for those of Kubernetes' suite, which no host of the bed can pull.
 
-agnhost and nonewprivs are Kubernetes' own programs, on Debian's busybox in place of Alpine. busybox's web server
-stands in for Apache and nginx. They are pushed to the bed's registry by the names that the suite asks for.
+agnhost and nonewprivs are Kubernetes' own programs, on Debian's busybox in place of Alpine. busybox's web
+server stands in for Apache and nginx. They are pushed to the bed's registry by the names that the suite asks for.
 """
 
 from __future__ import annotations

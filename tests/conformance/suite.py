@@ -1,7 +1,7 @@
 """Kubernetes' e2e.test at work: which cases there are, and how those that ginkgo ran have ended.
 
-Most cases run in several processes of one ginkgo. Those with fixed ports run in one process for each Slurm node:
-its user is called after the node, by which the admission policy knows where the pods go.
+Most cases run in several processes of one ginkgo. Those with fixed ports run in one process for each Slurm
+node: its user is called after the node, by which the admission policy knows where the pods go.
 """
 
 from __future__ import annotations
