@@ -1,7 +1,7 @@
 """Images that stand in for those of Kubernetes' suite, which no host of the bed can pull.
 
 agnhost and nonewprivs are Kubernetes' own programs, on Debian's busybox in place of Alpine. busybox's web
-server stands in for Apache and nginx. They are pushed to the bed's registry by the names that the suite asks for.
+server stands in for Apache and nginx. They are pushed to the bed's registry by the names that the suite uses.
 """
 
 from __future__ import annotations
@@ -52,6 +52,8 @@ httpd -f -p 80 -h /{WEB_FOLDER} &
 trap 'exit 0' TERM INT QUIT
 while :; do sleep 1 & wait $!; done
 """
+PICTURE = b'{"image": "nautilus.jpg"}\n'
+"""What a case reads of the image nautilus."""
 SETUID = 0o6755
 
 
@@ -63,18 +65,23 @@ class StandIns:
     agnhost: Layer
     nonewprivs: Layer
     web_server: Layer
+    picture: Layer
     pause: Image
 
     def of(self, name: str) -> Image | None:
         """The image that is called so, without its tag."""
         busybox = self._image(self.busybox, arguments=["sh"])
         agnhost = self._image(self.busybox, self.agnhost, entrypoint=["/agnhost"], arguments=["pause"])
+        nautilus = replace(agnhost, layers=(*agnhost.layers, self.picture), arguments=("test-webserver",))
         web_server = self._image(self.busybox, self.web_server, arguments=["/bin/web-server"])
         images = {
             "agnhost": agnhost,
             "busybox": busybox,
             "httpd": web_server,
             "nginx": web_server,
+            "nautilus": replace(
+                agnhost, layers=(*agnhost.layers, self.picture), arguments=("test-webserver",)
+            ),
             "nonewprivs": self._image(self.busybox, self.nonewprivs, arguments=["nnp"]),
             "nonroot": replace(busybox, user="1234"),
             "pause": self.pause,
@@ -127,6 +134,7 @@ def _make(bed: Bed, progress: Progress, programs: Path, folder: Path) -> StandIn
         agnhost=write_layer(folder / "agnhost.tar", entries=agnhost),
         nonewprivs=write_layer(folder / "nonewprivs.tar", entries=[nonewprivs]),
         web_server=write_layer(folder / "web-server.tar", entries=[page, server]),
+        picture=write_layer(folder / "picture.tar", entries=[Entry("data.json", PICTURE)]),
         pause=pause_image(bed.places, ensure_programs(bed.places, progress)),
     )
 

@@ -6,7 +6,8 @@ import json
 from pathlib import Path
 
 from tests.conformance.cases import Case
-from tests.conformance.suite import lanes_of, specs
+from tests.conformance.cluster import ADMISSION, PARTITION
+from tests.conformance.suite import USER_OF_NODE, lanes_of, specs
 
 CASES = [Case(f"case {number}", "area") for number in range(5)]
 
@@ -20,6 +21,13 @@ def test_each_slurm_node_has_a_lane_of_its_own() -> None:
 
 def test_a_lane_without_cases_is_not_run() -> None:
     assert [lane.node for lane in lanes_of([], CASES[:1], ["n1", "n2"], 3)] == ["n1"]
+
+
+def test_the_admission_policy_reads_the_node_from_the_name_of_the_user() -> None:
+    policy = ADMISSION.read_text()
+    assert f'startsWith("{USER_OF_NODE}")' in policy
+    assert f"username.substring({len(USER_OF_NODE)})" in policy
+    assert f'value: "hpc1.{PARTITION}"' in policy
 
 
 def test_what_runs_before_and_after_all_cases_is_no_case(tmp_path: Path) -> None:
