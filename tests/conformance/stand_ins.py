@@ -79,9 +79,7 @@ class StandIns:
             "busybox": busybox,
             "httpd": web_server,
             "nginx": web_server,
-            "nautilus": replace(
-                agnhost, layers=(*agnhost.layers, self.picture), arguments=("test-webserver",)
-            ),
+            "nautilus": nautilus,
             "nonewprivs": self._image(self.busybox, self.nonewprivs, arguments=["nnp"]),
             "nonroot": replace(busybox, user="1234"),
             "pause": self.pause,
