@@ -20,7 +20,8 @@ PARTITION = "long"
 """Without a limit: a case may take longer than jobs of the default partition."""
 RULE = {"cluster": "bed", "namespaces": "^[a-z0-9-]+-[0-9]+$", "user": "alice", "roles": ["submit"]}
 """Of red-box's mapping: the namespaces of the suite have random numbers."""
-ON = f"slurmClusters.{SLURM_CLUSTER}.pods.enabled=true,slurmClusters.{SLURM_CLUSTER}.pods.users=map"
+PODS = f"slurmClusters.{SLURM_CLUSTER}.pods"
+ON = f"{PODS}.enabled=true,{PODS}.users=map,{PODS}.routed=true"
 STORAGE_CLASS = "redbox-directory"
 DEFAULT_CLASS = {"metadata": {"annotations": {"storageclass.kubernetes.io/is-default-class": "true"}}}
 

@@ -1,7 +1,7 @@
 """Images that stand in for those of Kubernetes' suite, which no host of the bed can pull.
 
-agnhost and nonewprivs are Kubernetes' own programs, on Debian's busybox in place of Alpine. busybox's web
-server stands in for Apache and nginx. They are pushed to the bed's registry by the names that the suite uses.
+agnhost and nonewprivs are Kubernetes' own programs, on Debian's busybox and bash in place of Alpine. busybox's
+web server stands in for Apache and nginx. They are pushed to the bed's registry by the suite's names.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ import subprocess
 import tempfile
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
+from datetime import UTC, datetime
 from pathlib import Path
 
 from redbox_bed import docker_hub
@@ -21,6 +22,7 @@ from redbox_bed.hosts.host import Host
 from redbox_bed.images.node_images import architecture, busybox_image, pause_image
 from redbox_bed.images.oci import Entry, Image, Layer, write_layer
 from redbox_bed.images.registry_client import RegistryClient
+from redbox_bed.kube.pki import Identity, ensure_pki
 from redbox_bed.programs.kubernetes import ensure_programs
 
 REPOSITORY = "kube-e2e"
@@ -120,10 +122,12 @@ def asked_images(programs: Path, repositories: Path) -> list[str]:
 def _make(bed: Bed, progress: Progress, programs: Path, folder: Path) -> StandIns:
     users = [Entry("etc/passwd", PASSWD), Entry("etc/group", GROUP), Entry("etc/hosts", b"")]
     users += [Entry("etc/resolv.conf", b""), Entry("etc/hostname", b"")]
+    users += _program(bed.host("login"), "/bin/bash")
     home = _bare_tree(busybox_image(bed.places).layers[0].file, folder / "busybox")
     agnhost = [Entry("agnhost", (programs / "agnhost").read_bytes(), 0o755)]
     # A second name of the program, by which a case can say which of them ran.
-    agnhost += [replace(agnhost[0], path="agnhost-2"), *_curl(bed.host("login"))]
+    agnhost += [replace(agnhost[0], path="agnhost-2"), *_certificate(folder)]
+    agnhost += _program(bed.host("login"), "/usr/bin/curl")
     nonewprivs = Entry("usr/local/bin/nnp", (programs / "nonewprivs").read_bytes(), SETUID)
     page = Entry(f"{WEB_FOLDER}/index.html", b"<html><body><h1>It works!</h1></body></html>\n")
     server = Entry("bin/web-server", WEB_SERVER.encode(), 0o755)
@@ -138,21 +142,33 @@ def _make(bed: Bed, progress: Progress, programs: Path, folder: Path) -> StandIn
 
 
 def _bare_tree(busybox: Path, tree: Path) -> Path:
-    """Busybox's commands, and the folders that an image has."""
+    """Busybox's commands, and the folders that an image has.
+
+    The shell is bash: Debian's busybox keeps variables such as `data-1` from the commands of its shell.
+    """
     tree.mkdir()
     shutil.unpack_archive(busybox, tree, "tar", filter="tar")
     for name in FOLDERS:
         (tree / name).mkdir(parents=True, exist_ok=True)
     (tree / "usr/bin/env").symlink_to("../../bin/busybox")
-    for name in ("passwd", "group"):
-        (tree / "etc" / name).unlink(missing_ok=True)
+    for name in ("etc/passwd", "etc/group", "bin/sh", "bin/bash"):
+        (tree / name).unlink(missing_ok=True)
+    (tree / "bin/sh").symlink_to("bash")
     return tree
 
 
-def _curl(host: Host) -> Iterator[Entry]:
-    """Debian's curl, which hooks of containers call, with its libraries."""
+def _certificate(folder: Path) -> Iterator[Entry]:
+    """Of agnhost's servers with TLS."""
+    server = Identity("localhost", "agnhost", "localhost", dns_names=("localhost",), usages=("server",))
+    ensure_pki(folder / "pki", ["agnhost"], [server], datetime.now(UTC))
+    for name in ("localhost.crt", "localhost.key"):
+        yield Entry(name, (folder / "pki" / name).read_bytes())
+
+
+def _program(host: Host, program: str) -> Iterator[Entry]:
+    """One of Debian's, with its libraries."""
     root = Path(f"/proc/{host.need_pid()}/root")
-    program = "/usr/bin/curl"
-    for library in {program, *re.findall(r"/\S+", host.run("ldd", program).stdout)} - {"/usr/bin/curl:"}:
-        real = host.run("readlink", "-f", library).stdout.strip()
-        yield Entry(library.lstrip("/"), (root / real.lstrip("/")).read_bytes(), 0o755)
+    listed = host.run("ldd", program).stdout
+    for path in {program, *re.findall(r"(?:=> |^\s+)(/\S+)", listed, re.MULTILINE)}:
+        real = host.run("readlink", "-f", path).stdout.strip()
+        yield Entry(path.lstrip("/"), (root / real.lstrip("/")).read_bytes(), 0o755)

@@ -7,6 +7,7 @@ node: its user is called after the node, by which the admission policy knows whe
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack
@@ -74,12 +75,14 @@ class Suite:
                 f"--kubeconfig={self._kubeconfig(lane)}",
                 f"--kubectl-path={self.bed.places.state}/bin/kubectl",
             ),
-            *(f"--kube-test-repo-list={self.repositories}", *FLAGS),
+            *FLAGS,
         )
+        command = [*runner, str(self.programs / "e2e.test"), "--", *flags]
+        # Some names of images are made before flags are read.
+        environment = {**os.environ, "KUBE_TEST_REPO_LIST": str(self.repositories)}
         with self._log(lane).open("wb") as log:
-            command = [*runner, str(self.programs / "e2e.test"), "--", *flags]
             return subprocess.Popen(
-                command, stdin=subprocess.DEVNULL, stdout=log, stderr=log, cwd=self.folder
+                command, stdin=subprocess.DEVNULL, stdout=log, stderr=log, cwd=self.folder, env=environment
             )
 
     def ended(self, lanes: Sequence[Lane]) -> int:
