@@ -1,7 +1,7 @@
 """Images that stand in for those of Kubernetes' suite, which no host of the bed can pull.
 
 agnhost and nonewprivs are Kubernetes' own programs, on Debian's busybox and bash in place of Alpine.
-busybox's web server stands in for Apache and nginx. They are pushed to the bed's registry by the suite's names.
+busybox's web server stands in for Apache and nginx. The bed's registry has them by the names of the suite.
 """
 
 from __future__ import annotations
