@@ -77,7 +77,7 @@ def bed_in_use(console: Console) -> Iterator[Bed]:
 
 
 def _bed(*arguments: str) -> None:
-    command = [BED, *arguments]
+    command = [str(BED), *arguments]
     if subprocess.run(command, check=False, stdin=subprocess.DEVNULL, timeout=BED_STARTS_WITHIN_S).returncode:
         raise SystemExit(1)  # the bed has printed why
 

@@ -60,7 +60,7 @@ class PodsWatch:
     """Follows all pods. Each change of a status is a line of a file, in which causes are found."""
 
     def __init__(self, kubeconfig: Path, lines: Path) -> None:
-        loaded = config.new_client_from_config(config_file=str(kubeconfig))
+        loaded = config.new_client_from_config(config_file=str(kubeconfig))  # type: ignore[no-untyped-call]
         self.namespaces: dict[str, PodsOfNamespace] = {}
         self._api = client.CoreV1Api(loaded)
         self._lines = lines
@@ -86,16 +86,17 @@ class PodsWatch:
         with self._lines.open("w", buffering=1) as lines:
             while not self._stopped.is_set():
                 try:
-                    for event in watch.Watch().stream(
-                        self._api.list_pod_for_all_namespaces,
-                        timeout_seconds=WATCH_S,
-                        _request_timeout=2 * WATCH_S,
-                    ):
+                    for event in self._events():
                         self._look_at(event["raw_object"], lines)
                         if self._stopped.is_set():
                             return
                 except (ApiException, urllib3.exceptions.HTTPError, OSError):
                     self._stopped.wait(1)
+
+    def _events(self) -> Iterator[Mapping[str, Any]]:
+        limits = {"timeout_seconds": WATCH_S, "_request_timeout": 2 * WATCH_S}
+        pods = watch.Watch()  # type: ignore[no-untyped-call]
+        return iter(pods.stream(self._api.list_pod_for_all_namespaces, **limits))  # type: ignore[no-untyped-call]
 
     def _look_at(self, pod: Mapping[str, Any], lines: TextIO) -> None:
         metadata = pod["metadata"]

@@ -114,7 +114,7 @@ def push(bed: Bed, progress: Progress, programs: Path, repositories: Path) -> No
 
 def asked_images(programs: Path, repositories: Path) -> list[str]:
     """The images of the suite that are to come from the bed's registry, by its own list."""
-    command = [programs / "e2e.test", "--list-images", f"--kube-test-repo-list={repositories}"]
+    command = [str(programs / "e2e.test"), "--list-images", f"--kube-test-repo-list={repositories}"]
     listed = subprocess.run(command, check=True, capture_output=True, text=True, timeout=120)
     return sorted({line for line in listed.stdout.split() if line.startswith(f"{REPOSITORY}/")})
 

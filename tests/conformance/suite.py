@@ -57,7 +57,7 @@ class Suite:
         """Every case of the suite, none of them run."""
         report = self.folder / "all.json"
         dry = ("--ginkgo.dry-run", "--ginkgo.silence-skips", f"--ginkgo.json-report={report}")
-        command = [self.programs / "e2e.test", *dry, "--provider=local", "--ginkgo.no-color"]
+        command = [str(self.programs / "e2e.test"), *dry, "--provider=local", "--ginkgo.no-color"]
         with (self.folder / "all.log").open("wb") as log:
             subprocess.run(command, check=True, stdout=log, stderr=log, timeout=LISTED_WITHIN_S)
         return specs(report)

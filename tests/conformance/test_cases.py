@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from tests.conformance.cases import Case, CaseList, CaseListError, Rule, conformance_cases, focus
@@ -42,7 +44,7 @@ def test_a_list_that_does_not_fit_the_suite_is_refused(chosen: CaseList, fault: 
 
 
 def test_cases_are_those_of_conformance_by_their_whole_names() -> None:
-    specs = [
+    specs: list[dict[str, Any]] = [
         {"ContainerHierarchyTexts": ["[sig-node] Pods"], "LeafNodeText": "should run (once) [Conformance]"},
         {"ContainerHierarchyTexts": ["[sig-node] Pods"], "LeafNodeText": "should sleep [NodeConformance]"},
         {"ContainerHierarchyTexts": None, "LeafNodeText": ""},
