@@ -70,13 +70,11 @@ class PodsWatch:
     @contextmanager
     def running(self) -> Iterator[PodsWatch]:
         """As long as the block lasts."""
-        thread = threading.Thread(target=self._follow, daemon=True)
-        thread.start()
+        threading.Thread(target=self._follow, daemon=True).start()
         try:
             yield self
         finally:
-            self._stopped.set()
-            thread.join(timeout=2 * WATCH_S)
+            self._stopped.set()  # its connection may wait for events for a while: nobody waits for it
 
     def of(self, namespaces: Iterable[str]) -> PodsOfNamespace:
         return together(self.namespaces[name] for name in namespaces if name in self.namespaces)
