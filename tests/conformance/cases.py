@@ -47,14 +47,15 @@ class CaseList:
     """The list as it was read."""
 
     rules: tuple[Rule, ...]
-    alone: tuple[str, ...]
+    lanes: Mapping[str, Sequence[str]]
+    """Patterns of the cases that run apart from the others; the last lane that matches counts."""
     short: tuple[str, ...]
 
     @classmethod
     def read(cls, path: Path = LIST) -> CaseList:
         content = yaml.safe_load(path.read_text())
         rules = [rule for section in SECTIONS for rule in _rules(section, content[section])]
-        return cls(tuple(rules), tuple(content["alone"]), tuple(content["short"]))
+        return cls(tuple(rules), content["lanes"], tuple(content["short"]))
 
     def rule_of(self, name: str) -> Rule | None:
         return next((rule for rule in self.rules if rule.matches(name)), None)
@@ -68,8 +69,12 @@ class CaseList:
         rule = self.rule_of(name)
         return rule is None or rule.section == "open"
 
-    def is_alone(self, name: str) -> bool:
-        return any(re.search(pattern, name) for pattern in self.alone)
+    def lane_of(self, name: str) -> str:
+        """Empty for cases that run together."""
+        matching = [
+            lane for lane, patterns in self.lanes.items() if any(re.search(row, name) for row in patterns)
+        ]
+        return matching[-1] if matching else ""
 
     def short_form(self, cases: Sequence[Case]) -> list[Case]:
         return [case for case in cases if any(re.search(pattern, case.name) for pattern in self.short)]
@@ -77,7 +82,8 @@ class CaseList:
     def check(self, cases: Sequence[Case]) -> None:
         """Raise CaseListError if the list does not fit these cases."""
         names = [case.name for case in cases]
-        patterns = [rule.pattern for rule in self.rules] + [*self.alone, *self.short]
+        of_lanes = [pattern for patterns in self.lanes.values() for pattern in patterns]
+        patterns = [rule.pattern for rule in self.rules] + [*of_lanes, *self.short]
         faults = [f"no case matches {pattern}" for pattern in patterns if not _matching(pattern, names)]
         for name in names:
             sections = {rule.section for rule in self.rules if rule.matches(name)}

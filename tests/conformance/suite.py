@@ -1,7 +1,7 @@
 """Kubernetes' e2e.test at work: which cases there are, and how those that ginkgo ran have ended.
 
-Most cases run in several processes of one ginkgo. Those with fixed ports run in one process for each Slurm
-node: its user is called after the node, by which the admission policy knows where the pods go.
+Most cases run in several processes of one ginkgo. Some of those with fixed ports run in one process for each
+Slurm node: its user is called after the node, by which the admission policy knows where the pods go.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import os
 import subprocess
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,12 +18,13 @@ from typing import Any
 import yaml
 
 from redbox_bed.bed import Bed
-from tests.conformance.cases import Case, focus
+from tests.conformance.cases import Case, CaseList, focus
 
 LISTED_WITHIN_S = 120
 STARTS = "• "
 """Of ginkgo's line that says how a case ended."""
 USER_OF_NODE = "conformance-"
+ON_A_NODE = "on-a-node"
 FLAGS = (
     "--provider=local",
     # The virtual nodes' taint: the framework waits for nodes without one before it starts.
@@ -36,12 +37,13 @@ FLAGS = (
 
 @dataclass(frozen=True)
 class Lane:
-    """Cases that one ginkgo runs, and in how many processes; on this Slurm node alone, if one is named."""
+    """Cases that one ginkgo runs, and in how many processes; on a Slurm node alone, or after another lane."""
 
     name: str
     cases: tuple[Case, ...]
     processes: int
     node: str = ""
+    after: str = ""
 
 
 @dataclass(frozen=True)
@@ -85,8 +87,8 @@ class Suite:
                 command, stdin=subprocess.DEVNULL, stdout=log, stderr=log, cwd=self.folder, env=environment
             )
 
-    def ended(self, lanes: Sequence[Lane]) -> int:
-        """How many cases have ended so far."""
+    def ended(self, lanes: Iterable[Lane]) -> int:
+        """How many cases of lanes that were started have ended so far."""
         logs = (self._log(lane).read_text(errors="replace") for lane in lanes)
         return sum(line.startswith(STARTS) for log in logs for line in log.splitlines())
 
@@ -117,15 +119,19 @@ class Suite:
         return path
 
 
-def lanes_of(
-    cases: Sequence[Case], alone: Sequence[Case], nodes: Sequence[str], processes: int
-) -> list[Lane]:
-    """Cases that may run beside each other in one lane, the others one at a time in a lane for each node."""
-    several = [Lane("together", tuple(cases), processes)]
-    single = [
-        Lane(f"on-{node}", tuple(alone[first :: len(nodes)]), 1, node) for first, node in enumerate(nodes)
+def lanes_of(cases: Sequence[Case], listed: CaseList, nodes: Sequence[str], processes: int) -> list[Lane]:
+    """As the list has them; cases of the lane `on-a-node` are dealt out to the nodes."""
+    by_lane: dict[str, list[Case]] = {}
+    for case in cases:
+        by_lane.setdefault(listed.lane_of(case.name), []).append(case)
+    on_a_node = by_lane.get(ON_A_NODE, [])
+    lanes = [
+        Lane("together", tuple(by_lane.get("", ())), processes),
+        Lane("web", tuple(by_lane.get("web", ())), 1),
+        Lane("after-web", tuple(by_lane.get("after-web", ())), processes, after="web"),
+        *(Lane(f"on-{node}", tuple(on_a_node[at :: len(nodes)]), 1, node) for at, node in enumerate(nodes)),
     ]
-    return [lane for lane in (*several, *single) if lane.cases]
+    return [lane for lane in lanes if lane.cases]
 
 
 def specs(report: Path) -> list[Mapping[str, Any]]:

@@ -16,8 +16,8 @@ REFUSED = Rule("refused", "Daemon set", "no machine")
 OPEN = Rule("open", "Hooks", "not built")
 
 
-def listed(*rules: Rule, alone: tuple[str, ...] = (), short: tuple[str, ...] = ()) -> CaseList:
-    return CaseList(rules, alone, short)
+def listed(*rules: Rule, web: tuple[str, ...] = (), short: tuple[str, ...] = ()) -> CaseList:
+    return CaseList(rules, {"web": web}, short)
 
 
 def test_what_is_refused_is_not_run_and_what_is_open_is() -> None:
@@ -32,7 +32,7 @@ def test_what_is_refused_is_not_run_and_what_is_open_is() -> None:
     ("chosen", "fault"),
     [
         (listed(Rule("refused", "Daemon sets", "no machine")), "no case matches Daemon sets"),
-        (listed(alone=("Probe",)), "no case matches Probe"),
+        (listed(web=("Probe",)), "no case matches Probe"),
         (listed(REFUSED, Rule("open", "Daemon", "not built")), "in open and refused: .*Daemon set"),
         (listed(short=("Hooks|Pods",)), "one case that is run"),
         (listed(REFUSED, short=("Daemon",)), "one case that is run"),

@@ -14,7 +14,7 @@ from tests.conformance.report import headline, summary
 from tests.conformance.results import Result, Results, Verdict, judge, namespaces_of
 
 CASE = Case("[sig-node] Pods should run [Conformance]", "[sig-node] Pods")
-NOTHING = CaseList((), (), ())
+NOTHING = CaseList((), {}, ())
 ON_SLURM = PodsOfNamespace({"hpc1.long"})
 
 
@@ -69,13 +69,13 @@ def test_a_case_without_a_report_has_failed() -> None:
     [("outside", Verdict.OUTSIDE), ("refused", Verdict.REFUSED), ("open", Verdict.FAILED)],
 )
 def test_the_list_gives_the_reason(section: str, verdict: Verdict) -> None:
-    chosen = CaseList((Rule(section, "Pods", "a reason"),), (), ())
+    chosen = CaseList((Rule(section, "Pods", "a reason"),), {}, ())
     result = judged(ON_SLURM, spec("failed"), chosen)
     assert (result.verdict, result.why, result.is_unexpected) == (verdict, "a reason", False)
 
 
 def test_an_open_case_that_passes_has_to_leave_the_list() -> None:
-    result = judged(ON_SLURM, spec(), CaseList((Rule("open", "Pods", "a reason"),), (), ()))
+    result = judged(ON_SLURM, spec(), CaseList((Rule("open", "Pods", "a reason"),), {}, ()))
     assert result.is_unexpected
     lines = list(summary(Results((result,), 60, {})))
     assert f"passes, and has to leave the list of open cases: {CASE.name}" in lines

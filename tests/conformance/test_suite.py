@@ -5,22 +5,30 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-from tests.conformance.cases import Case
+from tests.conformance.cases import Case, CaseList
 from tests.conformance.cluster import ADMISSION, PARTITION
 from tests.conformance.suite import USER_OF_NODE, lanes_of, specs
 
-CASES = [Case(f"case {number}", "area") for number in range(5)]
+NAMES = ("pods", "hooks 1", "hooks 2", "hooks 3", "servers", "replicas")
+PODS, *HOOKS, SERVERS, REPLICAS = CASES = [Case(name, "area") for name in NAMES]
+LISTED = CaseList((), {"on-a-node": ["hooks"], "web": ["servers"], "after-web": ["replicas"]}, ())
 
 
 def test_each_slurm_node_has_a_lane_of_its_own() -> None:
-    together, first, second = lanes_of(CASES[:2], CASES[2:], ["n1", "n2"], 3)
-    assert (together.cases, together.processes, together.node) == (tuple(CASES[:2]), 3, "")
-    assert (first.cases, first.processes, first.node) == ((CASES[2], CASES[4]), 1, "n1")
-    assert (second.cases, second.processes, second.node) == ((CASES[3],), 1, "n2")
+    lanes = {lane.name: lane for lane in lanes_of(CASES, LISTED, ["n1", "n2"], 3)}
+    assert {name: lane.cases for name, lane in lanes.items()} == {
+        "together": (PODS,),
+        "web": (SERVERS,),
+        "after-web": (REPLICAS,),
+        "on-n1": (HOOKS[0], HOOKS[2]),
+        "on-n2": (HOOKS[1],),
+    }
+    assert {lane.node for lane in lanes.values()} == {"", "n1", "n2"}
+    assert [lane.processes for lane in lanes.values()] == [3, 1, 3, 1, 1]
 
 
 def test_a_lane_without_cases_is_not_run() -> None:
-    assert [lane.node for lane in lanes_of([], CASES[:1], ["n1", "n2"], 3)] == ["n1"]
+    assert [lane.node for lane in lanes_of(HOOKS[:1], LISTED, ["n1", "n2"], 3)] == ["n1"]
 
 
 def test_the_admission_policy_reads_the_node_from_the_name_of_the_user() -> None:
