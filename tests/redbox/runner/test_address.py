@@ -51,7 +51,7 @@ def test_a_comment_in_the_nodes_hosts_may_be_in_any_encoding(tmp_path: Path) -> 
     assert written.read_bytes() == OF_HOST_NETWORK.encode() + theirs + "10.0.0.2 é\n".encode()
 
 
-def test_a_pod_with_a_name_of_its_own_has_the_header_of_a_file_that_kubernetes_manages(
+def test_a_pod_without_the_hosts_network_has_the_header_of_a_managed_file(
     tmp_path: Path,
 ) -> None:
     (tmp_path / "theirs").write_text("10.0.0.1 n1\n")
