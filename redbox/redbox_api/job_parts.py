@@ -171,7 +171,8 @@ class SbatchFields(RequestModel):
         fail_fast=True,
         max_length=128,
         description="Further options of sbatch by their full names, one per string: --exclusive, "
-        "--mail-type=END. Options that have a field, or that red-box sets, are refused by name.",
+        "--mail-type=END. Options that have a field outside of resources, or that red-box sets, are refused "
+        "by name.",
     )
 
 

@@ -188,6 +188,8 @@ class ContainerProgram(RequestModel):
     stop_signal: Annotated[str, Field(pattern=r"^SIG[A-Z0-9+-]{2,16}$")] | None = None
     memory_limit: Annotated[int | None, Field(ge=1, description="in bytes")] = None
     read_only_root: bool = False
+    default_seccomp: bool = False
+    """Whether its program gets the runner's filter of system calls."""
     run_as_user: UnixId | None = None
     """The number that the job's user has inside, and sees; outside it stays the user's own."""
     run_as_group: UnixId | None = None
@@ -204,6 +206,13 @@ class ContainerProgram(RequestModel):
             *(self.post_start, self.pre_stop),
         )
         return any(handler is not None and handler.exec is not None for handler in handlers)
+
+
+class EphemeralProgram(ContainerProgram):
+    """A container that is added to a pod that runs, as `kubectl debug` does; it is never started again."""
+
+    target: DnsLabel | None = None
+    """The container among whose processes it runs; None: it has its own PID namespace."""
 
 
 RegistryLogins = Annotated[list[RegistryCredentials], Field(min_length=1, max_length=64, fail_fast=True)]

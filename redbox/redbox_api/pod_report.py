@@ -71,7 +71,7 @@ class ContainerReport(ReportModel):
     """One container."""
 
     name: Annotated[str, Field(max_length=63)]
-    kind: Literal["init", "sidecar", "main"] = "main"
+    kind: Literal["init", "sidecar", "main", "ephemeral"] = "main"
     image_id: Annotated[str, Field(alias="imageID", max_length=512)] = ""
     state: ContainerState = ContainerState()
     last_state: ContainerState = ContainerState()
@@ -114,9 +114,9 @@ class PodReport(ReportModel):
     """Nothing but the end can change it: red-box reads the next report when the job has ended.
 
     The runner sets it once all containers have started or ended for good, where no end leads to a restart and
-    none is to be shown before the pod's (so only of one main container), and nothing has a probe. False is
-    always right, and costs a read a second. A report that is not settled may follow one that was, but is read
-    late.
+    none is to be shown before the pod's (so only of one main container), nothing has a probe, and no
+    ephemeral container runs. False is always right, and costs a read a second. A report that is not settled
+    may follow one that was: red-box reads it then, if it has passed on the order that led to it.
     """
     reason: Annotated[str, Field(max_length=64, pattern=r"^[A-Za-z0-9]*$")] = ""
     """Of the pod: DeadlineExceeded, Evicted (an emptyDir over its limit), StartError, ..."""
@@ -125,7 +125,7 @@ class PodReport(ReportModel):
     host_ip: Annotated[str, Field(alias="hostIP", max_length=64)] = ""
     ports: Annotated[list[ChosenPort], Field(max_length=64)] = []
     """Of a pod with dynamic ports."""
-    containers: Annotated[list[ContainerReport], Field(max_length=128)] = []
+    containers: Annotated[list[ContainerReport], Field(max_length=160)] = []
     events: Annotated[list[PodEvent], Field(max_length=MAX_EVENTS)] = []
     """The last ones."""
 

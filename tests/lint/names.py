@@ -15,6 +15,7 @@ PACKAGES = (
     "redbox/redbox_shared",
     "companion/redbox_companion",
     "operator/redbox_clusters",
+    "operator/redbox_hosting",
     "operator/redbox_kube",
     "operator/redbox_operator",
     "resourced/redbox_resourced",

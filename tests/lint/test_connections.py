@@ -31,6 +31,7 @@ PLACES = {
     "redbox/redbox/callers/tokens/kubernetes_api.py",  # keys and reviews of tokens: the settings name them
     "redbox/redbox/jobs/poll/node_addresses.py",  # names of Slurm's nodes, resolved
     "companion/redbox_companion/connection/http_connection.py",  # the red-box that the operator names
+    "operator/redbox_hosting/slurm/http_exchange.py",  # a cluster's own slurmrestd, by its certificate
     "operator/redbox_operator/slurmjob/kopf_session.py",  # the API server
     "cli/kubectl_slurm/slurmjobs/redbox/requests.py",  # the red-box of a SlurmCluster, on a user's machine
 }

@@ -16,7 +16,7 @@ from redbox.core.clock import Clock
 from redbox.core.domain import Caller, JobKey, JobRef, Role, UnixUser
 from redbox.core.token_buckets import Rate
 from redbox.core.workload_manager import WorkloadManager
-from redbox.jobs.errors import Forbidden, JobConflict, JobsError
+from redbox.jobs.errors import Forbidden, JobConflict, JobsError, NotAcceptable
 from redbox.jobs.owner_limit import OwnerLimit
 from redbox.jobs.record.record import JobRecord
 from redbox.jobs.service import JobService
@@ -116,24 +116,12 @@ class SessionService:
 
     @asynccontextmanager
     async def command(self, ref: JobRef, request: ExecRequest) -> AsyncIterator[OpenSession]:
-        """Run a command in the job, or attach to a container, as its user, as long as the block lasts."""
-        size = request.size.model_dump() if request.size is not None else None
-        document = {
-            "kind": "attach" if request.attach else "command",
-            "command": request.command,
-            "tty": request.tty,
-            "stdin": request.stdin,
-            "container": request.container,
-            "size": size,
-            "term": request.term,
-        }
-        detail: dict[str, Any] = {"attach": True} if request.attach else {}
-        detail |= {"command": self._audited(request.command)} if request.command else {}
-        detail["tty"] = request.tty
-        if request.container is not None:
-            detail["container"] = request.container
+        """Run a command in the job, attach to a container, or add one, as long as the block lasts."""
+        document, detail = _document_of(request), self._audited_detail(request)
         with self._audited_refusal(ref, EXEC):
             job = await self._entered(ref, request.node, request.task)
+            if request.ephemeral is not None and not job.record.is_pod:
+                raise NotAcceptable("This job is not a pod: no container can be added to it.")
         with counted(self._open, job.record.user), self._audit_of(ref, job, detail) as outcome:
             async with self._stream(ref, job, job.target, document) as stream:
                 outcome.session = session = OpenSession(stream, job, self._idle_timer())
@@ -143,6 +131,8 @@ class SessionService:
                     if error.reason != RELAY_LOST:
                         raise
                     raise await job.why_lost(error) from None
+            if request.ephemeral is not None:
+                await self._jobs.expect_report(job.record.key)
 
     @asynccontextmanager
     async def forward(self, ref: JobRef, task: int | None) -> AsyncIterator[OpenForward]:
@@ -178,6 +168,16 @@ class SessionService:
                     facts = {"step": use.step_name, "connections": use.connections}
                     counts = {"bytesIn": use.bytes_in, "bytesOut": use.bytes_out}
                     audit("ended", port, node, **facts, **counts, end=forward.end)
+
+    def _audited_detail(self, request: ExecRequest) -> dict[str, Any]:
+        detail: dict[str, Any] = {"attach": True} if request.attach else {}
+        command, container, added = request.command, request.container, request.ephemeral
+        if added is not None:
+            detail |= {"image": added.image, "target": added.target}
+            command, container = (*added.command, *(added.args or ())), added.name
+        detail |= {"command": self._audited(command)} if command else {}
+        detail["tty"] = request.tty if added is None else added.tty
+        return detail if container is None else {**detail, "container": container}
 
     def _audited(self, command: tuple[str, ...]) -> str:
         shown = list(command) if self._settings.audit_arguments else [command[0]]
@@ -242,6 +242,21 @@ class SessionService:
         finally:
             text = json.dumps({"node": node, **audited.facts()})
             self._audit(audit_entry(ref.caller, EXEC, key, "ended", job_id=job_id, detail=text))
+
+
+def _document_of(request: ExecRequest) -> dict[str, Any]:
+    """The order to the relay."""
+    if request.ephemeral is not None:
+        return {"kind": "order", "order": request.ephemeral.model_dump_json(by_alias=True)}
+    return {
+        "kind": "attach" if request.attach else "command",
+        "command": request.command,
+        "tty": request.tty,
+        "stdin": request.stdin,
+        "container": request.container,
+        "size": request.size.model_dump() if request.size is not None else None,
+        "term": request.term,
+    }
 
 
 def _relay_key(ref: JobRef, job: JobWatch, target: SessionTarget) -> RelayKey:

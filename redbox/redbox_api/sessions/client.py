@@ -101,9 +101,10 @@ class JobSession:
         self._socket = socket
 
     async def start(self, request: ExecRequest) -> None:
-        """Before all else."""
+        """Before all else. A red-box of an earlier release knows of no ephemeral containers."""
+        left_out = {"ephemeral"} if request.ephemeral is None else None
         with suppress(ClientError, OSError):
-            await self._socket.socket.send_str(request.model_dump_json())
+            await self._socket.socket.send_str(request.model_dump_json(by_alias=True, exclude=left_out))
 
     async def send(self, data: bytes) -> None:
         """To the command's stdin; waits while red-box does not read."""

@@ -9,6 +9,8 @@ from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, model_validator
 
+from redbox_api.pod_parts import EphemeralProgram
+
 EXIT_CODE = "ExitCode"
 NON_ZERO = "NonZeroExitCode"
 MAX_FIRST_MESSAGE = 2 * 1024 * 1024
@@ -90,6 +92,11 @@ class ExecRequest(BaseModel):
     """The program and its arguments; no shell reads them. None with `attach`."""
     attach: bool = False
     """Instead of a command: the main process of the `container`, which a pod gave stdin or a terminal."""
+    ephemeral: EphemeralProgram | None = None
+    """Instead of a command: a container that the runner of a pod is to begin beside the others.
+
+    The session ends once it has begun, and the pod's report shows it. One of the same name is begun once.
+    """
     tty: bool = False
     """Whether it has a terminal; then its stderr is in its stdout."""
     stdin: bool = True
@@ -106,11 +113,14 @@ class ExecRequest(BaseModel):
     """TERM of the terminal; by default xterm."""
 
     @model_validator(mode="after")
-    def _runs_or_attaches(self) -> ExecRequest:
+    def _has_one_purpose(self) -> ExecRequest:
+        places = (self.container, self.node, self.task)
+        if self.ephemeral is not None and (self.command or self.attach or places != (None, None, None)):
+            raise ValueError("ephemeral goes without command, attach, container, node and task")
         if self.attach and (self.command or self.container is None or self.node or self.task is not None):
             raise ValueError("attach goes with container, and without command, node and task")
-        if not self.attach and not self.command:
-            raise ValueError("command: name a program, or attach to a container")
+        if not (self.attach or self.command or self.ephemeral):
+            raise ValueError("command: name a program, attach to a container, or begin an ephemeral one")
         return self
 
 

@@ -103,8 +103,8 @@ POD_FAILURES = {
     ),
     "PodGone": Explanation("The pod does not exist any more.", "Nothing."),
     "PortInUse": Explanation(
-        "Another process of the node uses a declared port.",
-        "Choose another one, or use `redbox.dev/exclusive`.",
+        "Another process of the node uses the port: the network is the node's.",
+        "Use the annotation `redbox.dev/dynamic-ports`, or `redbox.dev/exclusive`, or choose another port.",
     ),
     "Preempted": Explanation("Another job preempted it.", "Let a Job replace the pod."),
     "Refused": Explanation(

@@ -12,7 +12,6 @@ from redbox_resourced.partitions.slurmclusters import ClusterRegistry
 from redbox_resourced.pods.informer import PodInformer
 from redbox_resourced.pods.pod_status import NO_CLUSTER_MESSAGE, NOT_RUN_MESSAGE
 from redbox_resourced.pods.pod_view import BoundPod
-from redbox_resourced.pods.reported.run_status import NO_EPHEMERAL
 from redbox_resourced.pods.submission import PodSubmitter
 
 
@@ -28,8 +27,6 @@ class PodFinder:
         """The client acts as the pod's own account; raises RequestRejected."""
         pod = self._informer.pods.get((request.match_info["namespace"], request.match_info["pod"]))
         container = request.match_info.get("container")
-        if pod is not None and container is not None and pod.is_ephemeral(container):
-            raise RequestRejected(NO_EPHEMERAL)
         if pod is None or (container is not None and container not in pod.container_names):
             what = f"container {container} of this pod" if pod else "this pod"
             raise RequestRejected(f"{what} is not on a virtual node", HTTPStatus.NOT_FOUND)

@@ -112,7 +112,7 @@ class PodRequests:
         settings = connection.cluster.spec.pods
         try:
             await asyncio.to_thread(check_supported, manifest, settings, partition)  # a pod may have 1.5 MB
-            references = await read_references(self.objects, manifest, _claim_resolver(pod, connection))
+            references = await read_references(self.objects, manifest, claim_resolver(pod, connection))
             tokens = await read_tokens(self.objects, manifest, settings, self.token_namespaces)
             given = replace(references, tokens=tokens)
             return await asyncio.to_thread(self.translate, manifest, given, settings, partition)
@@ -159,7 +159,7 @@ def _target(partition: str, connection: ClusterConnection) -> TargetPartition:
     return TargetPartition(partition, found.limits.max_time_s, largest)
 
 
-def _claim_resolver(pod: BoundPod, connection: ClusterConnection) -> ClaimResolver:
+def claim_resolver(pod: BoundPod, connection: ClusterConnection) -> ClaimResolver:
     cluster = connection.cluster
 
     def path_of(claim: Object, volume: Object | None) -> str:

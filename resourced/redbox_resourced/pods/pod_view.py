@@ -11,8 +11,8 @@ import hashlib
 import json
 import re
 import sys
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from enum import Enum
 from typing import NamedTuple
 
@@ -24,7 +24,7 @@ from redbox_resourced.pods.selection import TimedToleration, names_virtual_node,
 from redbox_resourced.translation.limits import MOST_GATES
 from redbox_shared.pod_contract import ATTACH_ONLY, ATTEMPT, MODE
 
-LONGEST_NAME, LONGEST_IMAGE = 253, 1024
+LONGEST_NAME, LONGEST_TEXT = 253, 1024
 NUMBER = re.compile(r"[0-9]{1,9}")
 A_VERSION = re.compile(r"([a-z0-9.-]+/)?v[a-z0-9]+")
 WRITTEN = (
@@ -40,6 +40,7 @@ WRITTEN = (
     "containerStatuses",
     "ephemeralContainerStatuses",
 )
+ENDED_WORDS = {"reason": 128, "message": 1024, "startedAt": 32, "finishedAt": 32}
 CONDITION = ("status", "reason", "message", "lastTransitionTime")
 CONDITIONS = frozenset({"Initialized", "Ready", "ContainersReady", "PodReadyToStartContainers", SUBMITTED})
 """Without DisruptionTarget, which others write too: we write it only with a pod's last phase."""
@@ -77,6 +78,15 @@ class PodContainer:
     has_terminal: bool = False
 
 
+class EphemeralProblem(NamedTuple):
+    """Why an ephemeral container has not begun."""
+
+    reason: str
+    message: str
+    is_final: bool = False
+    """It never will."""
+
+
 class ShownCondition(NamedTuple):
     """A condition as the pod's status has it."""
 
@@ -95,7 +105,11 @@ class PodDetails:
     conditions: Mapping[str, ShownCondition]
     """Ours and those of the readiness gates, by type."""
     ephemeral_containers: tuple[PodContainer, ...] = ()
-    """Of `kubectl debug`: none of them ever runs."""
+    """Of `kubectl debug`."""
+    ephemeral_ends: Mapping[str, Object] = field(default_factory=dict)
+    """How those ended that the status shows so, by name: the API server lets none of them begin again."""
+    ephemeral_problems: Mapping[str, EphemeralProblem] = field(default_factory=dict)
+    """Of those that have not begun; not the pod's own words."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -149,13 +163,10 @@ class BoundPod:
 
     @property
     def _all_containers(self) -> tuple[PodContainer, ...]:
-        """Init containers too, of a pod that runs."""
-        return (*(self.details.init_containers if self.details else ()), *self.containers)
-
-    def is_ephemeral(self, name: str) -> bool:
-        """Whether a container of this name was added to the pod by `kubectl debug`."""
-        added = self.details.ephemeral_containers if self.details else ()
-        return any(container.name == name for container in added)
+        """Init containers and ephemeral ones too, of a pod that runs."""
+        if self.details is None:
+            return self.containers
+        return (*self.details.init_containers, *self.containers, *self.details.ephemeral_containers)
 
     @property
     def not_submitted(self) -> str:
@@ -204,7 +215,7 @@ def read_pod(pod: Object) -> BoundPod:
         timed_tolerations=timed_tolerations(spec),
         status_digest=status_digest,
         main_digest=digest_of(shown) if shown != status else status_digest,
-        details=_details(spec, conditions) if runs else None,
+        details=_details(spec, status, conditions) if runs else None,
     )
 
 
@@ -235,7 +246,7 @@ def without_details(status: Object) -> Object:
     return {**status, "containerStatuses": shown}
 
 
-def _details(spec: Object, conditions: list[Object]) -> PodDetails:
+def _details(spec: Object, status: Object, conditions: list[Object]) -> PodDetails:
     given = (spec.get("readinessGates") or ())[:MOST_GATES]
     gates = tuple(sys.intern(gate["conditionType"]) for gate in given)
     return PodDetails(
@@ -250,7 +261,15 @@ def _details(spec: Object, conditions: list[Object]) -> PodDetails:
             if condition["type"] in CONDITIONS or condition["type"] in gates
         },
         ephemeral_containers=_containers(spec.get("ephemeralContainers")),
+        ephemeral_ends=dict(_ends((status.get("ephemeralContainerStatuses") or ())[:MAX_CONTAINERS])),
     )
+
+
+def _ends(rows: Sequence[Object]) -> Iterator[tuple[str, Object]]:
+    for row in rows:
+        if ended := (row.get("state") or {}).get("terminated"):
+            words = {name: ended[name][:most] for name, most in ENDED_WORDS.items() if ended.get(name)}
+            yield row["name"], {"exitCode": ended.get("exitCode", 0), **words}
 
 
 def _role(controller: ControllerRef | None, *, runs: bool) -> BoundPodKind:
@@ -284,7 +303,7 @@ def _containers(given: Sequence[Object] | None) -> tuple[PodContainer, ...]:
 
 
 def _container(container: Object) -> PodContainer:
-    name, image = sys.intern(container["name"]), sys.intern(container.get("image", "")[:LONGEST_IMAGE])
+    name, image = sys.intern(container["name"]), sys.intern(container.get("image", "")[:LONGEST_TEXT])
     return PodContainer(
         name,
         image,

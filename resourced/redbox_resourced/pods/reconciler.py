@@ -40,6 +40,7 @@ from redbox_resourced.partitions.slurmclusters import ClusterConnection, Cluster
 from redbox_resourced.pods import pod_status
 from redbox_resourced.pods.ending.deletions import PodDeletions
 from redbox_resourced.pods.ending.orphans import OrphanCleanup
+from redbox_resourced.pods.ephemeral.starts import EphemeralStarts
 from redbox_resourced.pods.exit_status import JobRefusal
 from redbox_resourced.pods.informer import PodInformer
 from redbox_resourced.pods.job_feed import PodJobFeed, row_key_of
@@ -108,6 +109,7 @@ class PodReconciler:
         self._held: dict[str, float] = {}  # by uid, until when a pod that was refused waits for its next try
         self._settings: dict[str, SlurmClusterSpec] = {}  # by SlurmCluster, as all pods have seen them
         self._events = PodEvents(objects)
+        self._ephemeral = EphemeralStarts(objects, submitter)
         self._orphans = OrphanCleanup(
             objects, self.informer, lambda: self.job_feeds, self._specs, self._events
         )
@@ -292,9 +294,11 @@ class PodReconciler:
                     job = await self._submitter.attach_or_submit(pod, connection)
             self._verified.add(pod.uid)
             feed.take(job)
+        job = feed.of_pod(pod) or job
+        pod, after_s = await self._ephemeral.begin(pod, job, connection)
         await self._show(pod, feed.of_pod(pod) or job, connection)
         self._missing_since.pop(pod.uid, None)
-        return self._backoff(pod) if job.phase is Phase.SUBMITTING else None
+        return self._backoff(pod) if job.phase is Phase.SUBMITTING else after_s
 
     def _check_may_submit(self, cluster: SlurmCluster) -> None:
         if problem := self.why_no_pods():
@@ -363,6 +367,7 @@ class PodReconciler:
         self._deletions.forget(pod)
         self._statuses.forget(pod)
         self._events.forget(pod)
+        self._ephemeral.forget(pod)
         for feed in self.job_feeds.values():
             feed.forget(pod)
 

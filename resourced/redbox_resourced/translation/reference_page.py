@@ -22,12 +22,13 @@ container, {MOST_VALUES} values from Secrets, ConfigMaps and fields, and {MOST_B
 variables and files.
 
 """
-LISTED_ONCE = frozenset({"spec.initContainers[]"})
+LISTED_ONCE = frozenset({"spec.ephemeralContainers[]", "spec.initContainers[]"})
 FEWEST_SHARED = 3  # rows of a field that are worth a reference to an equal one
 LISTS = frozenset(
     {
         *(
             "containers",
+            "ephemeralContainers",
             "initContainers",
             "volumes",
             "env",

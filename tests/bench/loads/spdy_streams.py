@@ -1,7 +1,8 @@
 """Floods the kubelet API with SPDY streams through the API server, as a tenant who may forward ports can.
 
 python -m tests.bench.loads.spdy_streams, with {"kubeconfig": PATH, "namespace": NAME, "pod": NAME,
-"connections": N} as stdin: each opens pairs of streams and resets them, until the process is ended.
+"connections": N} as stdin: each opens pairs of streams, and resets them once they may have been accepted,
+until the process is ended.
 """
 
 from __future__ import annotations
@@ -45,18 +46,21 @@ def flood(asked: dict[str, Any], tls: ssl.SSLContext, server: str) -> None:
         if b" 101 " not in answer.partition(b"\r\n")[0]:
             raise ConnectionError(answer[:300].decode(errors="replace"))
         threading.Thread(target=drain, args=(connection,), daemon=True).start()
-        peer = Peer()
+        peer, resets = Peer(), b""
         while True:
-            connection.sendall(b"".join(opened_and_reset(peer, number) for number in range(PAIRS)))
+            pairs = [opened(peer, number) for number in range(PAIRS)]
+            connection.sendall(b"".join(frames for frames, _ in pairs) + resets)
+            resets = b"".join(resets_of_pair for _, resets_of_pair in pairs)
 
 
-def opened_and_reset(peer: Peer, number: int) -> bytes:
-    frames = b""
+def opened(peer: Peer, number: int) -> tuple[bytes, bytes]:
+    """A pair of streams: what opens it, and what resets it."""
+    frames = resets = b""
     for kind in ("error", "data"):
-        headers = {"streamtype": kind, "port": "1", "requestid": str(number)}
-        stream, frame = peer.open(headers)
-        frames += frame + pair(RST, stream, CANCEL)
-    return frames
+        stream, frame = peer.open({"streamtype": kind, "port": "1", "requestid": str(number)})
+        frames += frame
+        resets += pair(RST, stream, CANCEL)
+    return frames, resets
 
 
 def drain(connection: ssl.SSLSocket) -> None:

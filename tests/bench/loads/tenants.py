@@ -252,6 +252,8 @@ def flooded(asked: Asked, name: str) -> Iterator[Any]:
     try:
         time.sleep(SETTLES_S)
         yield counter
+        if not process.is_alive():
+            raise RuntimeError("the flood has ended")
     finally:
         process.kill()
         process.join()
@@ -259,11 +261,19 @@ def flooded(asked: Asked, name: str) -> Iterator[Any]:
 
 
 # ---------------------------------------------------------------------------------------------- bob
+def end_all(failed: threading.ExceptHookArgs) -> None:
+    """A thread's failure is the program's: without its thread bob would see no line."""
+    threading.__excepthook__(failed)
+    os._exit(1)
+
+
 def follow(asked: Asked, seen: list[tuple[float, float]]) -> None:
     connection = Connection(asked, "bob")
     connection.send("GET", f"/v1/jobs/{asked['bob']['key']}/logs/stdout?follow=true&tail=0")
-    connection.status()
+    status = connection.status()
     text = connection.received
+    if status != 200:
+        raise RuntimeError(f"the log: {status} {text[:300]!r}")
     while True:
         *lines, text = text.split(b"\n")
         now = time.time()
@@ -272,7 +282,10 @@ def follow(asked: Asked, seen: list[tuple[float, float]]) -> None:
                 written = float(line)
                 if written > 1e9:
                     seen.append((now, now - written))
-        text += connection.socket.recv(READ)
+        received = connection.socket.recv(READ)
+        if not received:
+            raise RuntimeError("the log ended")
+        text += received
 
 
 def bob(asked: Asked, seconds: float) -> dict[str, list[float]]:
@@ -292,7 +305,9 @@ def bob(asked: Asked, seconds: float) -> dict[str, list[float]]:
             if status not in {200, 201}:
                 raise RuntimeError(f"{method}: {status} {answer[:300]!r}")
         time.sleep(PAUSE_S)
-    taken["line"] = [late for now, late in lines if now > begun + 0.5]
+    taken["line"] = [late for now, late in lines if now > begun + 0.5] or [
+        seconds
+    ]  # none came: at least that
     return taken
 
 
@@ -309,4 +324,5 @@ def measure(asked: Asked) -> dict[str, Any]:
 
 
 if __name__ == "__main__":
+    threading.excepthook = end_all
     print(json.dumps(measure(json.load(sys.stdin))))

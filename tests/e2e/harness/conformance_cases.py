@@ -186,5 +186,6 @@ LOGGED: dict[str, tuple[str, str, Lines]] = {
         "unprivileged",
         ("NoNewPrivs:\t1",),
     ),
+    "Security Context should support seccomp runtime/default": ("roots", "unprivileged", ("Seccomp:\t2",)),
     "Container Lifecycle Hook should execute poststart exec hook properly": ("hooks", "exec", ("started",)),
 }

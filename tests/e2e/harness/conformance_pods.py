@@ -262,9 +262,14 @@ ROOTS = on_slurm(
         "echo text > /file && cat /file", "writable", securityContext={"readOnlyRootFilesystem": False}
     ),
     container(
-        "busybox ip link add dummy0 type dummy && echo privileged; busybox grep NoNewPrivs /proc/self/status",
+        "busybox ip link add dummy0 type dummy && echo privileged; busybox grep -E 'NoNewPrivs|Seccomp:' "
+        "/proc/self/status",
         "unprivileged",
-        securityContext={"privileged": False, "allowPrivilegeEscalation": False},
+        securityContext={
+            "privileged": False,
+            "allowPrivilegeEscalation": False,
+            "seccompProfile": {"type": "RuntimeDefault"},
+        },
     ),
     container("cat /etc/hosts; echo 'Hello World'", "hosts"),
     hostAliases=ALIASES,

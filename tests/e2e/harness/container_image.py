@@ -22,3 +22,13 @@ touch "$box/etc/passwd" "$box/etc/group" "$box/etc/resolv.conf" "$box/etc/hosts"
 apptainer -q build {IMAGE} "$box"
 chmod -R u+w "$box"; rm -rf "$box"
 """
+BARE_IMAGE = "/home/alice/redbox-tests/bare.sif"
+BUILD_BARE = f"""
+set -eu
+[ ! -e {BARE_IMAGE} ] || exit 0
+box=$(mktemp -d)
+cp /bin/busybox "$box/sleep"
+apptainer -q build {BARE_IMAGE} "$box"
+chmod -R u+w "$box"; rm -rf "$box"
+"""
+"""An image with one program: it has no shell."""

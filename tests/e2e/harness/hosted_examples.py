@@ -9,7 +9,7 @@ import yaml
 
 from redbox_bed.bed import Bed
 from redbox_bed.core.places import CHECKOUT
-from tests.e2e.harness.hosted_slurm import NAMESPACE, HostedSlurm
+from tests.e2e.harness.hosted_slurm import NAMESPACE, HostedSlurm, cancel_jobs
 from tests.e2e.harness.kubernetes import Kubernetes, Object
 from tests.e2e.harness.volumes import volume_of
 from tests.e2e.harness.waiting import eventually
@@ -38,6 +38,7 @@ def hosted_examples(bed: Bed, kubernetes: Kubernetes) -> Iterator[list[list[Obje
             for file in sorted(EXAMPLES.glob("*.yaml"))
         ]
     finally:
+        cancel_jobs(kubernetes)
         for kind in KINDS:
             for body in kubernetes.list(f"{kind}.slurm.redbox.dev", NAMESPACE):
                 kubernetes.delete(f"{kind}.slurm.redbox.dev", body["metadata"]["name"], namespace=NAMESPACE)

@@ -6,12 +6,13 @@ import json
 import os
 import signal
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from itertools import zip_longest
 from pathlib import Path
 
 from redbox_bed.bed import Bed
+from redbox_bed.core.errors import BedError
 from redbox_bed.core.plan import Role
 from redbox_bed.core.progress import Progress
 from redbox_bed.delivery import CHART, RELEASE, Helm, deliver
@@ -198,10 +199,19 @@ def applied_slurm(
     try:
         yield HostedSlurm(kubernetes)
     finally:
+        cancel_jobs(kubernetes)
         kubernetes.delete("nodesets.slurm.redbox.dev", WORKERS, namespace=NAMESPACE)
         kubernetes.delete("controllers.slurm.redbox.dev", CLUSTER, namespace=NAMESPACE)
         kubernetes.delete("persistentvolumeclaim", f"state-{SLURMCTLD}", namespace=NAMESPACE)
         kubernetes.delete("persistentvolume", volume)
+
+
+def cancel_jobs(kubernetes: Kubernetes) -> None:
+    """Those that a failed test left: a deleted NodeSet's workers end after their jobs."""
+    with suppress(BedError):  # a failed test may have left no slurmctld, too
+        HostedSlurm(kubernetes).run(
+            "sh", "-c", "squeue --noheader --format=%A | xargs --no-run-if-empty scancel"
+        )
 
 
 def manifests(replicas: int, *, storage_class: str, limits: Object) -> Iterator[Object]:

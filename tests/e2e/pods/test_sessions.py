@@ -12,13 +12,19 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from kubernetes.client import ApiClient, Configuration, CoreV1Api
-from kubernetes.config import load_kube_config
-from kubernetes.stream import portforward, stream
 
-from tests.e2e.harness.container_image import IMAGE
+from tests.e2e.harness.container_image import BARE_IMAGE, BUILD_BARE, IMAGE
+from tests.e2e.harness.python_client import PythonClient
 from tests.e2e.harness.sessions import sessions
-from tests.e2e.harness.slurm_pods import USER, SlurmPod, SlurmPods, container, ended, on_slurm
+from tests.e2e.harness.slurm_pods import (
+    BUILDS_WITHIN_S,
+    USER,
+    SlurmPod,
+    SlurmPods,
+    container,
+    ended,
+    on_slurm,
+)
 from tests.e2e.harness.slurmjobs import new_name
 from tests.e2e.harness.terminals import (
     COLUMNS,
@@ -76,33 +82,6 @@ def test_a_command_has_its_streams_its_exit_code_and_the_pods_container(
     assert err.startswith("err\n")
 
 
-class PythonClient:
-    """The official client, whose sessions are WebSockets of v4.channel.k8s.io, handed on as they are."""
-
-    def __init__(self, pod: SlurmPod) -> None:
-        self._pod = pod
-        configuration = Configuration()
-        load_kube_config(str(pod.kubectl.kubeconfig), client_configuration=configuration)  # type: ignore[no-untyped-call]
-        self._api = CoreV1Api(ApiClient(configuration))
-
-    def exec(self, *command: str, stdin: bool = False) -> Any:  # the package has no types
-        return stream(
-            self._api.connect_get_namespaced_pod_exec,
-            self._pod.name,
-            USER,
-            command=list(command),
-            stdin=stdin,
-            stdout=True,
-            stderr=True,
-            _preload_content=False,
-        )
-
-    def forward(self, port: int) -> Any:
-        return portforward(
-            self._api.connect_get_namespaced_pod_portforward, self._pod.name, USER, ports=str(port)
-        )
-
-
 def test_the_official_python_client_runs_commands(pod: SlurmPod) -> None:
     client = PythonClient(pod)
     running = client.exec("sh", "-c", "read line; echo got $line; echo err >&2; exit 7", stdin=True)
@@ -132,10 +111,71 @@ def test_the_official_python_client_forwards_a_port(pod: SlurmPod) -> None:
         server.close()
 
 
-def test_kubectl_debug_ends_with_what_to_use_instead(kubectl: list[str], pod: SlurmPod) -> None:
-    code, _, said = run([*kubectl, "debug", pod.name, "--image=busybox", "-i", "--", "true"])
-    assert code == 1
-    assert "kubectl exec opens a session" in said
+@pytest.fixture(scope="module")
+def bare(lasting: SlurmPods, pull_secret: list[dict[str, Any]]) -> SlurmPod:
+    """A pod whose image has one program and no shell."""
+    lasting.login.run("sh", "-c", BUILD_BARE, user=USER, timeout=BUILDS_WITHIN_S)
+    main = {"name": "main", "image": BARE_IMAGE, "command": ["/sleep", "600"]}
+    bare = lasting.run(main, imagePullSecrets=pull_secret)
+    bare.is_ready()
+    return bare
+
+
+def debugged(bare: SlurmPod, name: str) -> dict[str, Any]:
+    rows = bare.status.get("ephemeralContainerStatuses") or []
+    return next((row["state"] for row in rows if row["name"] == name), {})
+
+
+@pytest.mark.parametrize("kubectl", ["WebSockets"], indirect=True)
+def test_kubectl_debug_shows_the_processes_and_files_of_a_container_without_a_shell(
+    kubectl: list[str], bare: SlurmPod, image: str
+) -> None:
+    options = ["-it", f"--image={image}:1", "--target=main", "-c", "shell", "--profile=general"]
+    with terminal([*kubectl, "debug", bare.name, *options, "--", "sh"]) as (process, screen):
+        read_until(screen, PROMPT)
+        os.write(screen, b"ps | grep '/[s]leep 600'; ls /proc/1/root; cat /etc/name; hostname\n")
+        shown = read_until(screen, bare.name.encode() + rb"\r\n").decode()
+        assert re.search(rf"\s1 {USER}\s.*/sleep 600|\s1 \d+\s+/sleep 600", shown), shown
+        assert re.search(r"[\r\n ]sleep[\r\n ]", shown), shown
+        has_its_size_and_ctrl_c(screen)
+        script = "cat /etc/name; echo; cat /proc/1/comm"
+        code, out, err = run([*kubectl, "exec", bare.name, "-c", "shell", "--", "sh", "-c", script])
+        assert (code, out.decode().split()[-1:]) == (0, ["sleep"]), err
+        os.write(screen, b"exit 5\n")
+        assert process.wait(WITHIN_S) == 0  # it was attached; the container has the exit code
+    end = eventually(lambda: debugged(bare, "shell").get("terminated"), what="the end of the shell")
+    assert end["exitCode"] == 5
+    code, out, err = run([*kubectl, "logs", bare.name, "-c", "shell"])
+    assert (code, b"/sleep 600" in out) == (0, True), err
+    assert bare.status["phase"] == "Running"
+    assert bare.status["containerStatuses"][0]["ready"]
+
+
+@pytest.mark.parametrize("kubectl", ["SPDY"], indirect=True)
+def test_kubectl_debug_has_containers_of_its_own_side_by_side_and_says_what_it_refuses(
+    kubectl: list[str], bare: SlurmPod, image: str
+) -> None:
+    debug = [*kubectl, "debug", bare.name, "-q"]
+    for name, script in (("first", "ps; exec sleep 600"), ("second", "exit 7")):
+        code, _, err = run([*debug, f"--image={image}:1", "-c", name, "--", "sh", "-c", script])
+        assert code == 0, err
+    end = eventually(lambda: debugged(bare, "second").get("terminated"), what="the end of the second")
+    assert end["exitCode"] == 7
+    assert eventually(lambda: debugged(bare, "first").get("running"), what="the start of the first")
+    _, out, _ = run([*kubectl, "logs", bare.name, "-c", "first"])
+    assert b"/sleep 600" not in out  # without --target it sees itself alone
+    code, _, said = run([*debug, f"--image={image}:1", "-i", "-c", "root", "--profile=sysadmin", "--", "sh"])
+    assert "privileged: a user's container on Slurm is never privileged" in said, (code, said)
+    code, _, err = run([*debug, f"--image={image}:absent", "-c", "absent", "--", "sh"])
+    assert code == 0, err
+
+    def pull_error() -> str:
+        waiting = debugged(bare, "absent").get("waiting", {})
+        return str(waiting.get("message", "")) if "Pull" in waiting.get("reason", "") else ""
+
+    assert "check the image's name and tag" in eventually(pull_error, what="the error of the pull")
+    assert bare.status["containerStatuses"][0]["ready"]
+    bare("delete", "pod", bare.name, "--wait=true")  # with all that runs in it
 
 
 def test_what_is_piped_comes_back_whole(kubectl: list[str], pod: SlurmPod) -> None:

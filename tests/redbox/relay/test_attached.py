@@ -138,3 +138,20 @@ def test_a_listener_that_is_not_the_folders_holder_gets_no_keys(tmp_path: Path) 
                 assert relay.until_status(1)[1]["reason"] == "CannotStart"
         finally:
             os.killpg(holder.pid, signal.SIGKILL)
+
+
+def order(relay: RelayProcess, stream: int, name: str, job: str = JOB, **more: Any) -> dict[str, Any]:
+    document = json.dumps({**container(name, "echo added", **more), "image": "docker://box:1"})
+    relay.open(stream, kind="order", job=job, order=document)
+    return relay.until_status(stream)[1]
+
+
+def test_an_order_reaches_the_runner_whatever_its_size(run: Run) -> None:
+    with started() as relay:
+        env = [{"name": f"V{number}", "value": "v" * 1000} for number in range(100)]
+        assert order(relay, 1, "debug", env=env) == {"code": 0}
+        run.wait_for(lambda report: "debug" in [row.name for row in report.containers])
+        refused = order(relay, 2, "a")
+        assert (refused["reason"], "of its own" in refused["message"]) == ("Refused", True)
+        elsewhere = order(relay, 3, "debug", job="4712")
+        assert (elsewhere["reason"], "does not take orders" in elsewhere["message"]) == ("CannotStart", True)

@@ -35,14 +35,17 @@ def pull(part: str, image: str) -> None:
 
 
 def run(words: list[str]) -> None:
-    cwd, home = "/", "/"
+    cwd, home, mounted = "/", "/", {}
     while words[0].startswith("-"):
         flag = words.pop(0)
         if flag in WITH_VALUE:
             value = words.pop(0)
+            if flag == "--mount":
+                fields = dict(field.strip('"').partition("=")[::2] for field in value.split(","))
+                mounted[fields["destination"]] = fields["source"]
             cwd = value if flag == "--cwd" else cwd
             home = value if flag == "--home" else home
-    argv = words[1:]
+    argv = [mounted.get(words[1], words[1]), *words[2:]]  # a program that is mounted runs from where it is
     if b"FATAL" in Path(words[0]).read_bytes():  # in the configuration of an image that cannot run here
         sys.stderr.write(f"FATAL:   {json.loads(Path(words[0]).read_bytes()[713:])['FATAL']}\n")
         sys.exit(255)
@@ -50,7 +53,7 @@ def run(words: list[str]) -> None:
     for name, value in os.environ.items():
         if name.startswith("APPTAINERENV_"):
             environment[name[len("APPTAINERENV_") :]] = value
-    if shutil.which(argv[0], path=environment["PATH"]) is None:
+    if shutil.which(argv[0], path=environment.get("PATH")) is None:
         sys.stderr.write(f"FATAL:   stat {argv[0]}: no such file or directory\n")
         sys.exit(255)
     os.chdir(cwd)

@@ -23,11 +23,10 @@ from redbox.runner.program.command_lines import (
     step_command,
     step_environment,
 )
-from redbox.runner.program.entry import settles
+from redbox.runner.program.entry import search_path, settles
 from redbox.runner.program.handlers import ProbeCounter, has_job_listener, parse_head
 from redbox.runner.program.reports import MAX_FILE, ReportFile, StatusReport, running, terminated
 from redbox.runner.program.rules import ConfigRefused
-from redbox.runner.program.starts import search_path
 from redbox.runner.program.steps import WRAPPER, find_rank_folders
 from redbox.runner.program.volumes import (
     Mount,

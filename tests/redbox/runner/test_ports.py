@@ -6,6 +6,8 @@ import socket
 import sys
 from typing import Any
 
+import pytest
+
 from redbox.node.program.listeners import CHOSEN_FROM
 from tests.redbox.runner.harness import Node, container, end_of, reasons, state_of
 
@@ -52,3 +54,16 @@ def test_without_the_wish_a_port_is_what_was_declared(node: Node) -> None:
     report = node.run(containers=[container("a", "true", ports=[8080])])
     assert report.ports == []
     assert "PortsChosen" not in reasons(report, "")
+
+
+@pytest.mark.parametrize("words", ["bind: Address already in use", "listen EADDRINUSE :::80", "all is well"])
+def test_a_server_that_finds_its_port_taken_has_an_event_with_the_cure(node: Node, words: str) -> None:
+    report = node.run(containers=[container("a", f"echo {words!r} >&2; exit 1")])
+    assert ("PortInUse" in reasons(report, "a")) is (words != "all is well")
+    message = next((event.message for event in report.events if event.reason == "PortInUse"), "")
+    assert not message or ("the network is the node's own" in message and "dynamic-ports" in message)
+
+
+def test_nothing_is_said_of_a_server_that_ended_well(node: Node) -> None:
+    report = node.run(containers=[container("a", "echo Address already in use")])
+    assert "PortInUse" not in reasons(report, "a")

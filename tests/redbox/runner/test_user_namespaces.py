@@ -25,7 +25,9 @@ def shown_inside(ids: tuple[int, int], folder: Path, script: str) -> list[str]:
         path.write_text(content)
     unshare = find_unshare()
     assert unshare
-    words = with_user_inside(unshare, ids, (str(accounts[0]), str(accounts[1])), ["sh", "-c", script])
+    words = with_user_inside(
+        unshare, ids, {"/etc/passwd": str(accounts[0]), "/etc/group": str(accounts[1])}, ["sh", "-c", script]
+    )
     return subprocess.run(words, capture_output=True, text=True, check=True).stdout.splitlines()
 
 

@@ -39,7 +39,7 @@ def fields_without_a_row(model: Any, table: FieldTable, parent: str) -> Iterator
 def rows(table: FieldTable, parent: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str, ...], FieldRule]]:
     for name, rule in table.items():
         yield (*parent, name), rule
-        yield from rows(rule.fields or {}, (*parent, name))
+        yield from rows({} if rule.is_added else rule.fields or {}, (*parent, name))
 
 
 REFUSED = [(path, rule) for path, rule in rows(POD) if rule.treatment is Treatment.REFUSED]

@@ -50,3 +50,23 @@ def test_root_that_is_not_root_is_refused() -> None:
 def test_nobody_is_mapped_where_the_cluster_does_not_say_so() -> None:
     with pytest.raises(Unsupported, match=r"pods\.users: map"):
         shown({"runAsUser": 1000}, {}, PodUsers.REFUSE)
+
+
+@pytest.mark.parametrize(
+    ("pods", "own", "expected"),
+    [
+        (None, None, False),
+        ("RuntimeDefault", None, True),
+        (None, "RuntimeDefault", True),
+        ("RuntimeDefault", "Unconfined", False),
+        ("Unconfined", "RuntimeDefault", True),
+    ],
+)
+def test_the_default_filter_of_system_calls_is_for_those_that_ask(
+    pods: str | None, own: str | None, *, expected: bool
+) -> None:
+    contexts = [{"seccompProfile": {"type": kind}} if kind else {} for kind in (pods, own)]
+    given = pod(container(securityContext=contexts[1]), securityContext=contexts[0])
+    request = translate(given, PodReferences(), PodsSpec(), TargetPartition("debug"))
+    assert request.pod is not None
+    assert request.pod.containers[0].default_seccomp is expected

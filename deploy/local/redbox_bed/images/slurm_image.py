@@ -33,7 +33,7 @@ _KEYS = 'rm -f "$1"/etc/ssh/ssh_host_* "$1"/etc/munge/munge.key'
 
 
 @dataclass(frozen=True)
-class SlurmRelease:
+class ListedRelease:
     """One release of the image: all that decides its contents, but for our own files."""
 
     name: str
@@ -47,10 +47,10 @@ class SlurmRelease:
     labels: Mapping[str, str]
 
 
-def read_releases(folder: Path = SLURM_FOLDER) -> Mapping[str, SlurmRelease]:
+def read_releases(folder: Path = SLURM_FOLDER) -> Mapping[str, ListedRelease]:
     listed = tomllib.loads((folder / "contents.toml").read_text())
     return {
-        release: SlurmRelease(
+        release: ListedRelease(
             name=listed["name"],
             title=listed["title"],
             release=release,
@@ -86,7 +86,7 @@ def slurm_image(places: Places, progress: Progress, release: str) -> Image:
     )
 
 
-def debian_of(listed: SlurmRelease) -> DebianLayer:
+def debian_of(listed: ListedRelease) -> DebianLayer:
     """Debian with Slurm."""
     return DebianLayer(
         name=f"slurm-{listed.release}",
@@ -98,14 +98,14 @@ def debian_of(listed: SlurmRelease) -> DebianLayer:
     )
 
 
-def _our_files(listed: SlurmRelease, shelf: Path, debian: Path) -> Path:
+def _our_files(listed: ListedRelease, shelf: Path, debian: Path) -> Path:
     entries = our_files(listed.library)
     key = key_of(debian.name, *(f"{entry.path} {entry.mode}".encode() + entry.content for entry in entries))
     forget_unused(shelf, "slurmpod-*", time.time() - _KEPT_SECONDS)
     return ensure_built(shelf / f"slurmpod-{key}", partial(_build_ours, listed, debian, entries))
 
 
-def _build_ours(listed: SlurmRelease, debian: Path, entries: Iterable[Entry], folder: Path) -> None:
+def _build_ours(listed: ListedRelease, debian: Path, entries: Iterable[Entry], folder: Path) -> None:
     tree = folder / "tree"
     for entry in entries:
         file = tree / entry.path

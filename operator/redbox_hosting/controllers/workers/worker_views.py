@@ -18,7 +18,7 @@ from redbox_kube.api.objects import Object
 READY = "Ready"
 SINCE_ITS_START_S = 1.0
 """The kubelet writes the start and the first Ready=False together, each in whole seconds."""
-LOST_AFTER_S = 30.0
+MACHINE_LOST_AFTER_S = 30.0
 """Of silence: a kubelet that is started again is back before."""
 OUT_OF_SERVICE = "node.kubernetes.io/out-of-service"
 UNKNOWN_ORIGIN = "its annotation created-as is missing"
@@ -128,7 +128,7 @@ def machine_of(node: Object | None, now: float, faults: Collection[str] = ()) ->
         return WorkerMachine.OFF, ""
     ready = next((each for each in status.get("conditions") or [] if each["type"] == READY), None)
     since = _time((ready or {}).get("lastTransitionTime"))
-    if ready and ready.get("status") != "True" and since is not None and now - since >= LOST_AFTER_S:
+    if ready and ready.get("status") != "True" and since is not None and now - since >= MACHINE_LOST_AFTER_S:
         return WorkerMachine.LOST, ""
     if spec.get("unschedulable"):
         annotations = node["metadata"].get("annotations") or {}

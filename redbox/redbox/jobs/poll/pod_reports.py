@@ -14,7 +14,7 @@ from __future__ import annotations
 import asyncio
 from collections import defaultdict
 from collections.abc import Collection, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import structlog
 
@@ -23,11 +23,10 @@ from redbox.core.domain import JobKey
 from redbox.core.workload_manager import ReportPiece, ReportPosition, WorkloadManagerError
 from redbox.jobs.background_tasks import BackgroundTasks
 from redbox.jobs.context import Context, JobsComponent
-from redbox.jobs.job_actions import with_warning
 from redbox.jobs.poll.node_addresses import NodeAddresses
 from redbox.jobs.queue_snapshot import SnapshotIndex, SnapshotMatch
 from redbox.jobs.record.pods import UNREADABLE, is_followed, with_line
-from redbox.jobs.record.record import JobRecord
+from redbox.jobs.record.record import JobRecord, with_warning
 from redbox_api.hostlists import expand
 
 log = structlog.get_logger(__name__)
@@ -75,8 +74,18 @@ class PodReports(JobsComponent):
         self._wanted = asyncio.Event()
         self._addresses = NodeAddresses(self._clock)
 
+    async def expect(self, key: JobKey) -> None:
+        """Read the report of a pod now, though it was settled: a container was added to it."""
+        await self._store.change_one(key, lambda record: replace(record, report_settled=False))
+        record = self._store.index.get(key)
+        if record is not None:
+            self._follow(record)
+
     def follow(self, record: JobRecord, _: SnapshotMatch, __: SnapshotIndex) -> None:
         """After each poll: begin with a pod that runs or has ended."""
+        self._follow(record)
+
+    def _follow(self, record: JobRecord) -> None:
         if not is_followed(record):
             return
         user = self._users[record.user.uid]

@@ -1,7 +1,8 @@
-"""How a runner and a relay of one user talk about a container's main process: at a socket, by messages.
+"""How a runner and a relay of one user talk: at a socket, by messages.
 
-The socket is a file below the runner's own folder on the node, which only its user can enter: `attach/NAME`.
-A relay finds it by the runner's open files, so that no path is exchanged. The kernel keeps the bounds of
+Sockets are files below the runner's own folder on the node, which only its user can enter: `attach/NAME` is
+of a container's main process, `attach/.runner` takes orders, each a document whose answer is the end. A
+relay finds them by the runner's open files, so that no path is exchanged. The kernel keeps the bounds of
 messages (SOCK_SEQPACKET); the first byte of each says what it is.
 """
 
@@ -14,6 +15,8 @@ from typing import Tuple
 SCRATCH_PREFIX = "redbox-pod-"
 """Of the names of a runner's folders."""
 ATTACH_FOLDER = "attach"
+ORDERS = ".runner"
+"""No container can have this name."""
 ATTACH_INPUT = b"\0"  # to the container; without content: this client sends no more
 ATTACH_STDOUT, ATTACH_STDERR = b"\1", b"\2"
 ATTACH_END = b"\3"  # the last message: JSON, as a relay's status
@@ -54,3 +57,16 @@ def listen_for_clients(folder: str, name: str) -> "socket.socket":
     finally:
         os.close(inside)
     return listener
+
+
+def receive_input(connection: "socket.socket", limit: int) -> bytes:
+    """All input of a client, until it says that nothing follows; ValueError for anything else."""
+    content = b""
+    while True:
+        message = connection.recv(ATTACH_BYTES + 1)
+        if message == ATTACH_INPUT:
+            return content
+        if message[:1] == ATTACH_INPUT and len(content) < limit:
+            content += message[1:]
+        elif message[:1] != ATTACH_HELLO:
+            raise ValueError("not an order")

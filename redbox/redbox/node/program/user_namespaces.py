@@ -8,7 +8,7 @@ import os
 import shutil
 import subprocess
 from contextlib import suppress
-from typing import List, Optional, Tuple
+from typing import Dict, List, Optional, Tuple
 
 NAMESPACE_SETTINGS = ("user/max_user_namespaces", "kernel/unprivileged_userns_clone")
 UNSHARE_HELP_S = 5.0
@@ -41,10 +41,16 @@ def find_unshare() -> Optional[str]:
     return None
 
 
+def account_files(folder: str, container: str) -> Dict[str, str]:
+    """The files that have the user whom a container is shown, by the paths that they replace."""
+    return {"/etc/" + name: os.path.join(folder, name + "-" + container) for name in ("passwd", "group")}
+
+
 def with_user_inside(
-    unshare: str, ids: Tuple[int, int], accounts: Tuple[str, str], command: List[str]
+    unshare: str, ids: Tuple[int, int], files: Dict[str, str], command: List[str]
 ) -> List[str]:
-    """The command as a user and a group of these numbers, whom the files `accounts` (passwd, group) have."""
+    """The command as a user and a group of these numbers, whom `account_files` have."""
+    accounts = files["/etc/passwd"], files["/etc/group"]
     bind = [unshare, "-U", "-m", "--map-root-user", "--", "/bin/sh", "-c", BIND_ACCOUNTS, "sh", *accounts]
     numbers = ["--map-user={}".format(ids[0]), "--map-group={}".format(ids[1])]
     return [*bind, unshare, "-U", *numbers, "--", *command]

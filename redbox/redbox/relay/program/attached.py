@@ -1,11 +1,11 @@
-"""The main process of a pod's container, whose console the runner holds: at the runner's socket."""
+"""At a runner's socket: the main process of a container, whose console the runner holds, and its orders."""
 
 import json
 import os
 import selectors
 import socket
 import stat
-from typing import Any, Dict, Iterator, List, Tuple
+from typing import Any, Dict, Iterator, List, Optional, Tuple
 
 from redbox.node.program.attachments import (
     ATTACH_BYTES,
@@ -16,6 +16,7 @@ from redbox.node.program.attachments import (
     ATTACH_SIZE,
     ATTACH_STDERR,
     ATTACH_STDOUT,
+    ORDERS,
     SCRATCH_PREFIX,
     peer_of,
 )
@@ -27,6 +28,10 @@ NO_CONSOLE = (
     "Container {} has no stdin and no terminal to attach to now: it runs without them, waits for its start, "
     "or has ended."
 )
+NO_ORDERS = (
+    "The runner of this pod does not take orders: it has just begun, is ending, or is of an earlier release "
+    "than red-box."
+)
 LOST = {"reason": "ContainerLost", "message": "the runner of the container has ended"}
 
 
@@ -35,10 +40,14 @@ class AttachedStream(SocketStream):
 
     def __init__(self, number: int, send: Send, document: Dict[str, Any]) -> None:
         super().__init__(number, send)
-        self._socket = find_console(document["job"], document["container"])
+        self._socket = self._connect(document)
         hello = {"stdin": bool(document["stdin"]), "size": document.get("size")}
         self._messages: List[bytes] = [ATTACH_HELLO + json.dumps(hello).encode()]
         """To be sent before any input."""
+
+    def _connect(self, document: Dict[str, Any]) -> "Optional[socket.socket]":
+        container = document["container"]
+        return find_socket(document["job"], container, NO_CONSOLE.format(container))
 
     def resize(self, size: Dict[str, Any]) -> None:
         """Of sizes that wait, the newest counts."""
@@ -113,9 +122,22 @@ class AttachedStream(SocketStream):
         self._release()
 
 
-def find_console(job: str, container: str) -> "socket.socket":
-    """Connect to the socket of the job's runner, which alone holds this folder open outside of containers."""
-    for pid, path in find_sockets(job, container):
+class OrderStream(AttachedStream):
+    """An order to the runner: a container to begin. Its end is the runner's answer."""
+
+    def __init__(self, number: int, send: Send, document: Dict[str, Any]) -> None:
+        super().__init__(number, send, {"job": document["job"], "stdin": True})
+        order = document["order"].encode()
+        pieces = [order[start : start + ATTACH_BYTES] for start in range(0, len(order), ATTACH_BYTES)]
+        self._messages += [ATTACH_INPUT + piece for piece in (*pieces, b"")]
+
+    def _connect(self, document: Dict[str, Any]) -> "Optional[socket.socket]":
+        return find_socket(document["job"], ORDERS, NO_ORDERS)
+
+
+def find_socket(job: str, name: str, missing: str) -> "socket.socket":
+    """Connect to a socket of the job's runner."""
+    for pid, path in find_sockets(job, name):
         connection = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         connection.settimeout(0)
         try:
@@ -125,14 +147,14 @@ def find_console(job: str, container: str) -> "socket.socket":
         except OSError:
             pass
         connection.close()
-    raise NotEnterable(NO_CONSOLE.format(container))
+    raise NotEnterable(missing)
 
 
-def find_sockets(job: str, container: str) -> Iterator[Tuple[int, str]]:
+def find_sockets(job: str, name: str) -> Iterator[Tuple[int, str]]:
     """In the folder of the job's runner, which alone holds it open outside of containers."""
-    for pid, folder, name in open_files(job_processes(job, os.getpid())):
-        path = "{}/{}/{}".format(folder, ATTACH_FOLDER, container)
-        if os.path.basename(name).startswith(SCRATCH_PREFIX) and is_socket(path):
+    for pid, folder, link in open_files(job_processes(job, os.getpid())):
+        path = "{}/{}/{}".format(folder, ATTACH_FOLDER, name)
+        if os.path.basename(link).startswith(SCRATCH_PREFIX) and is_socket(path):
             yield pid, path
 
 

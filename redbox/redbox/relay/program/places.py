@@ -226,9 +226,11 @@ def is_apart(pid: int) -> bool:
 
 def find_noted(processes: List[JobProcess], starters: List[int], name: str) -> Optional[StartedContainer]:
     """The container by its runner's note, where its program has overwritten its variables."""
-    for _, path, link in open_files(processes):
+    for runner, path, link in open_files(processes):
         noted = read_started(path) if is_note(link, SCRATCH_PREFIX, name) else None
-        if noted is not None and is_apart(noted.pid) and any(is_below(noted.pid, each) for each in starters):
+        # One that was started among the processes of another container is below no starter.
+        above = (*starters, runner)
+        if noted is not None and is_apart(noted.pid) and any(is_below(noted.pid, each) for each in above):
             return noted
     return None
 

@@ -13,7 +13,7 @@ import tty
 from typing import Any, Callable, Dict, List, Set
 
 from redbox.node.program.pipes import enlarge_pipe
-from redbox.relay.program.attached import AttachedStream
+from redbox.relay.program.attached import AttachedStream, OrderStream
 from redbox.relay.program.children import LIBC, keep_from_children
 from redbox.relay.program.frames import (
     CLOSE,
@@ -53,6 +53,7 @@ PR_SET_CHILD_SUBREAPER = 36
 STREAMS: Dict[str, Callable[[int, Send, Dict[str, Any]], RelayStream]] = {
     "attach": AttachedStream,
     "command": CommandStream,
+    "order": OrderStream,
     "port": PortStream,
 }
 

@@ -4,6 +4,8 @@ No value of the pod's environment is in one of them, but those of `loader_variab
 reads command lines.
 """
 
+import json
+import os
 from typing import Dict, List, NamedTuple, Optional, Tuple
 
 from redbox.node.program.loader_variables import loads_files
@@ -36,6 +38,16 @@ STEP_VARIABLES = (
     "SLURM_TRES_PER_TASK",
     "SLURM_DIST",
 )
+DENIED = (
+    "acct add_key bpf clock_settime create_module delete_module finit_module fsconfig fsmount fsopen fspick "
+    "init_module ioperm iopl kexec_file_load kexec_load keyctl lookup_dcookie mount mount_setattr move_mount "
+    "nfsservctl open_by_handle_at open_tree perf_event_open pivot_root quotactl quotactl_fd reboot "
+    "request_key setns settimeofday stime swapoff swapon sysfs umount umount2 unshare uselib userfaultfd "
+    "vhangup vm86 vm86old"
+)
+"""By seccompProfile RuntimeDefault, as by other runtimes. The profile of Apptainer's own packages allows what
+it lists, and does not list clone3: no program of a newer glibc could start a thread."""
+ARCHITECTURES = {"x86_64": ("X86_64", "X86", "X32"), "aarch64": ("AARCH64", "ARM")}
 CONTAINER_NAME = "REDBOX_CONTAINER"
 """In a container, its name in the pod, by which a session finds it."""
 OVERHEAD = 30 * 1024 * 1024
@@ -73,6 +85,7 @@ def container_command(
     gpus: Optional[str],
     isolated: bool = True,
     clean: bool = True,
+    seccomp: Optional[str] = None,
 ) -> List[str]:
     command = [runtime, "-s", "exec"]
     for flag in ISOLATED if isolated else SHARED:
@@ -81,6 +94,7 @@ def container_command(
     command += ["--home", home, "--cwd", cwd]
     command += ["--hostname", hostname] if hostname else []
     command += [GPU_FLAGS[gpus]] if gpus else []
+    command += ["--security", "seccomp:" + seccomp] if seccomp is not None else []
     for mount in mounts:
         command += ["--mount", mount_option(mount)]
     return [*command, image, *argv]
@@ -104,6 +118,15 @@ def runtime_environment(host: Dict[str, str], values: Dict[str, str], gpus: Opti
     environment.update({PASSED[0] + name: value for name, value in given.items() if name not in plain})
     environment.update(plain)
     return environment
+
+
+def seccomp_profile(machine: str = os.uname().machine) -> str:
+    """As Apptainer reads it; a name that a kernel does not have is no fault."""
+    rule = {"names": DENIED.split(), "action": "SCMP_ACT_ERRNO"}
+    profile: Dict[str, object] = {"defaultAction": "SCMP_ACT_ALLOW", "syscalls": [rule]}
+    if machine in ARCHITECTURES:
+        profile["architectures"] = ["SCMP_ARCH_" + name for name in ARCHITECTURES[machine]]
+    return json.dumps(profile)
 
 
 def plain_variables(values: Dict[str, str]) -> Dict[str, str]:

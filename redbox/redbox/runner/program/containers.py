@@ -6,13 +6,13 @@ import threading
 import time
 from typing import Callable, Optional
 
-from redbox.node.program.listeners import find_listeners
 from redbox.node.program.started_containers import note_started
-from redbox.runner.program.handlers import HandlerTarget, ProbedContainer, run_handler
+from redbox.runner.program.handlers import HandlerTarget, ProbedContainer, check_ports, run_handler
 from redbox.runner.program.images import Image, PullFailed, Stopped
 from redbox.runner.program.processes import ContainerProcess, DeviceMessage, read_end, signal_number
 from redbox.runner.program.reports import running, terminated, waiting
 from redbox.runner.program.rules import (
+    PORT_HINT,
     START_ERROR,
     BackOff,
     ConfigRefused,
@@ -21,7 +21,9 @@ from redbox.runner.program.rules import (
     end_reason,
     image_digest,
     log_end,
+    message_path,
     restarts,
+    says_port_in_use,
     shown_image,
     start_error,
 )
@@ -31,7 +33,6 @@ from redbox.runner.program.starts import (
     ContainerStart,
     PodContext,
     StartBuilder,
-    message_path,
 )
 from redbox.runner.program.volumes import remove_tree
 
@@ -118,7 +119,7 @@ class ContainerLife:
     def _run_image(self, image: Image) -> int:
         started_at = None
         try:
-            self._check_ports()
+            check_ports(self.spec, self._context.node_name)
             start = self._build_start(image)
             process = self._start(start, image)
             started_at = process.started_at
@@ -128,6 +129,8 @@ class ContainerLife:
             self._event("Failed", "Error: {}".format(failure), warning=True)
             self._report_end(START_ERROR, failure.reason, str(failure), started_at)
             return START_ERROR
+        if code != 0 and says_port_in_use(read_end(start.log, LOG_TAIL)):
+            self._event("PortInUse", PORT_HINT.format(self.name, self._context.node_name), warning=True)
         reason = end_reason(code, out_of_memory=process.was_out_of_memory())
         self._report_end(code, reason, self._end_message(process, start, code), started_at)
         if start.overlay is not None:
@@ -194,17 +197,6 @@ class ContainerLife:
 
     # ------------------------------------------------------------------ start
 
-    def _check_ports(self) -> None:
-        for port in self.spec.get("ports") or []:
-            for listener in find_listeners(port):
-                node = self._context.node_name
-                whose = "this user's" if listener.uid == os.getuid() else "another user's"
-                raise StartFailed(
-                    "port {} of container {} is in use on node {} by {} process: the network is the node's "
-                    "own; redbox.dev/dynamic-ports gives a free one".format(port, self.name, node, whose),
-                    reason="PortInUse",
-                )
-
     def _build_start(self, image: Image) -> ContainerStart:
         while True:
             self._check_stopping()
@@ -236,11 +228,11 @@ class ContainerLife:
         process.wait_started()
         if process.has_exited():
             self._check_start(process, start.log, process.wait())
-        address, variables = self._context.address, start.variables
+        address, variables, ended = self._context.address, start.variables, process.ended.is_set
         if process.pid is not None:
             self._note = note_started(self._context.scratch.path, self.name, process.pid, variables)
-        ended = process.ended.is_set
-        self._target = HandlerTarget(process.pid, start.cwd, address, ended, variables=variables)
+        target = HandlerTarget(process.pid, start.cwd, address, ended, variables=variables)
+        self._target = self._context.targets[self.name] = target
         return process
 
     def _follow(self, process: ContainerProcess) -> int:

@@ -2,6 +2,7 @@
 
 import json
 import os
+import shlex
 import shutil
 import signal
 import subprocess
@@ -9,7 +10,7 @@ import sys
 import threading
 from contextlib import suppress
 from types import CodeType
-from typing import List, Optional
+from typing import Dict, List, Optional
 
 from redbox.node.program.listeners import free_port
 from redbox.node.program.user_namespaces import find_namespace_bar
@@ -17,21 +18,32 @@ from redbox.runner.program.command_lines import step_environment
 from redbox.runner.program.handlers import find_node_address
 from redbox.runner.program.images import ImageStore
 from redbox.runner.program.pods import DELETED, PASSED_SIGNALS, STOP_SIGNALS, PodRunner
+from redbox.runner.program.processes import TimedOut, run_bounded
 from redbox.runner.program.reports import ReportFile, StatusReport
 from redbox.runner.program.rules import Document, in_letters_of_node, replace_ports, shown_ports
-from redbox.runner.program.starts import (
-    DEFAULT_SCRATCH,
-    PodContext,
-    find_runtime,
-    search_path,
+from redbox.runner.program.starts import DEFAULT_SCRATCH, PodContext
+from redbox.runner.program.steps import (
+    cleanup_command,
+    keep_compiled,
+    run_cleanup,
+    run_joined,
+    run_step,
+    run_task,
 )
-from redbox.runner.program.steps import cleanup_command, keep_compiled, run_cleanup, run_step, run_task
 from redbox.runner.program.volumes import Scratch, ScratchFailed, VolumeSet
 
 UNPREPARED = 70
 FOLLOWING = ("startupProbe", "livenessProbe", "readinessProbe", "postStart")
 """What changes the state of a container that has started."""
 CLEANUP_S = 20
+MOUNTER, OTHER_MOUNTER = "squashfuse_ll", "squashfuse"
+OWNER_OPTION = "-o uid="
+# Apptainer reads the help to find out whether it can name an owner; squashfuse's help is silent about it.
+STAND_IN = """#!/bin/sh
+[ $# -gt 0 ] || echo "    {}N"
+exec {} "$@"
+"""
+HELP_S = 5.0
 CACHE_S = 10
 
 
@@ -118,6 +130,41 @@ def prepare(context: PodContext) -> None:
         context.stopping,
         keep_days=pod["paths"].get("keepDays") or 0,
     )
+
+
+def find_runtime(environment: Dict[str, str]) -> Optional[str]:
+    for name in ("apptainer", "singularity"):
+        path = shutil.which(name, path=environment.get("PATH"))
+        if path is not None:
+            return path
+    return None
+
+
+def search_path(environment: Dict[str, str], folder: str) -> str:
+    """The PATH by which Apptainer finds a program that mounts images with files of the user's own.
+
+    squashfuse_ll before 0.2.0 (Debian 12 has 0.1.105) shows them as root's, whom a user namespace lacks: then
+    nothing can change them through an overlay, or add to a folder of them, not even to an open /tmp.
+    squashfuse of any release takes an owner, and is found under the other's name, which Apptainer prefers.
+    """
+    path = environment.get("PATH", os.defpath)
+    mounter, other = (shutil.which(name, path=path) for name in (MOUNTER, OTHER_MOUNTER))
+    if mounter is None or other is None or OWNER_OPTION in read_help(mounter, environment):
+        return path
+    os.makedirs(folder, mode=0o700, exist_ok=True)
+    stand_in = os.path.join(folder, MOUNTER)
+    with open(stand_in, "w") as file:
+        file.write(STAND_IN.format(OWNER_OPTION, shlex.quote(other)))
+    os.chmod(stand_in, 0o700)
+    return folder + os.pathsep + path
+
+
+def read_help(program: str, environment: Dict[str, str]) -> str:
+    """What a program prints that gets no arguments; nothing if it does not end."""
+    try:
+        return run_bounded([program], environment, HELP_S, lambda: False)[1]
+    except (OSError, TimedOut):
+        return ""
 
 
 def report_ports(context: PodContext) -> None:
@@ -207,6 +254,8 @@ def main(arguments: List[str], program: CodeType) -> int:
         run_step(path)
     if verb == "task":
         return run_task(path)
+    if verb == "join":
+        return run_joined(path)
     if verb == "cleanup":
         return run_cleanup(path)
     threading.Thread(target=keep_compiled, args=(program,), daemon=True).start()  # a home may be slow

@@ -20,7 +20,7 @@ from redbox.node.program.listeners import ANY_ADDRESS, V4_IN_V6, find_listeners
 from redbox.node.program.loader_variables import DEFAULT_FOLDERS, has_setter
 from redbox.runner.program.command_lines import EnterTools, enter_command, split_environment
 from redbox.runner.program.processes import ContainerProcess, TimedOut, run_bounded
-from redbox.runner.program.rules import Document
+from redbox.runner.program.rules import PORT_CURE, Document, StartFailed
 
 HEAD_LIMIT = 16 * 1024
 REDIRECTS = 10
@@ -46,6 +46,19 @@ def has_job_listener(port: int, address: str) -> bool:
         and (not job or is_socket_of_job(listener.inode, job))
         for listener in find_listeners(port)
     )
+
+
+def check_ports(spec: Document, node_name: str) -> None:
+    """Raise StartFailed where a declared port has a listener already."""
+    for port in spec.get("ports") or []:
+        for listener in find_listeners(port):
+            whose = "this user's" if listener.uid == os.getuid() else "another user's"
+            raise StartFailed(
+                "port {} of container {} is in use on node {} by {} process: {}".format(
+                    port, spec["name"], node_name, whose, PORT_CURE
+                ),
+                reason="PortInUse",
+            )
 
 
 def find_node_address(name: str) -> str:

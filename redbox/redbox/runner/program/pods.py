@@ -1,20 +1,31 @@
 """The pod: its containers in Kubernetes' order, its deadline, its deletion, and its report.
 
 One thread starts the containers in order; the main thread waits for signals, deadlines and changes, and
-writes the report.
+writes the report. Another one takes orders: a container to begin beside the others, as `kubectl debug` adds.
 """
 
+import json
 import os
 import select
 import signal
+import socket
 import threading
 import time
 from contextlib import suppress
-from typing import Callable, List, Optional
+from typing import Any, Callable, Dict, List, Optional
 
+from redbox.node.program.attachments import (
+    ATTACH_END,
+    ATTACH_FOLDER,
+    ORDERS,
+    is_own_peer,
+    listen_for_clients,
+    receive_input,
+)
 from redbox.runner.program.containers import ContainerLife
+from redbox.runner.program.images import PullFailed
 from redbox.runner.program.reports import ReportFile
-from redbox.runner.program.rules import KILL_WAIT_S, BackOff, grace_at
+from redbox.runner.program.rules import KILL_WAIT_S, BackOff, Document, grace_at, in_letters_of_node
 from redbox.runner.program.starts import PodContext
 from redbox.runner.program.volumes import MountFailed, NodeVolume
 
@@ -26,8 +37,18 @@ PASSED_SIGNALS = (signal.SIGUSR1, signal.SIGUSR2)
 """For the programs, as by Slurm's --signal=B:USR1@300: a batch script without a handler would end."""
 DELETED = 143
 FAILED = 1
+ORDER_BYTES, ORDER_S = 4 * 1024 * 1024, 10.0
+MOST_EPHEMERAL = 32
+ACCEPTED = {"code": 0}
 SAME_S = 5.0
 """Slurm signals each process of a job: programs may be seen to end on it before this process has it."""
+
+
+class EphemeralLife(ContainerLife):
+    """A container that was added to a pod that runs: nothing of it ends the pod."""
+
+    def _give_up_pull(self, failure: PullFailed, within_s: float) -> None:
+        """The pod runs on, and so do the attempts."""
 
 
 class PodRunner:
@@ -43,6 +64,8 @@ class PodRunner:
             for spec in context.pod.get("initContainers") or []
         ]
         self._mains = [ContainerLife(context, spec, "main") for spec in context.pod["containers"]]
+        self._added: List[EphemeralLife] = []
+        self._writing = threading.Lock()
         self._over_at = float("inf")
         """When the main containers had ended for good, or would never start."""
         self._finished = False
@@ -60,7 +83,7 @@ class PodRunner:
 
     @property
     def _all(self) -> List[ContainerLife]:
-        return [*self._sidecars_and_inits, *self._mains]
+        return [*self._added, *self._sidecars_and_inits, *self._mains]
 
     def wake(self) -> None:
         with suppress(BlockingIOError):  # it is awake already
@@ -74,6 +97,7 @@ class PodRunner:
             signal.signal(number, lambda received, _frame: self._pass_on(received))
         signal.signal(signal.SIGCONT, lambda _number, _frame: self._note_continued())
         threading.Thread(target=self._run_in_order, daemon=True).start()
+        threading.Thread(target=self._take_orders, daemon=True).start()
         if self._context.volumes.has_limits:
             threading.Thread(target=self._keep_sizes, daemon=True).start()
         while not self._finished:
@@ -228,12 +252,54 @@ class PodRunner:
         self._stop(self._context.grace_s, "Stopping container {}")
 
     def _exit_code(self) -> int:
-        failures = [c.exit_code for c in self._all if c.kind != "sidecar" and c.exit_code]
+        failures = [c.exit_code for c in self._all if c.kind in ("init", "main") and c.exit_code]
         if failures:
             return failures[0]
         if self.stopped:
             return DELETED
         return 0 if all(c.exit_code == 0 for c in self._mains) else FAILED
+
+    # ------------------------------------------------------------------ orders
+
+    def _take_orders(self) -> None:
+        """One after the other, of this user's own processes."""
+        try:
+            listener = listen_for_clients(self._context.scratch.folder(ATTACH_FOLDER), ORDERS)
+        except OSError:  # a full disk: the pod runs all the same
+            return
+        listener.settimeout(None)
+        while True:
+            with suppress(OSError), listener.accept()[0] as client:
+                if is_own_peer(client):
+                    client.settimeout(ORDER_S)
+                    client.send(ATTACH_END + json.dumps(self._obey(client)).encode())
+                    client.recv(1)  # its end, before which it may not have read the answer
+
+    def _obey(self, client: "socket.socket") -> Dict[str, Any]:
+        try:
+            spec = in_letters_of_node(json.loads(receive_input(client, ORDER_BYTES).decode()))
+            refusal = self._add(spec)
+        except (ValueError, TypeError, KeyError, RecursionError) as error:
+            refusal = "the runner cannot read this order: {!r}".format(error)
+        return {"reason": "Refused", "message": refusal} if refusal else ACCEPTED
+
+    def _add(self, spec: Document) -> str:
+        """Begin a container beside the others; why not, if it cannot be. The same one is begun once."""
+        name = spec["name"]
+        if any(added.name == name for added in self._added):
+            return ""
+        if any(container.name == name for container in self._all):
+            return "this pod has a container {} of its own".format(name)
+        if self._context.stopping.is_set():
+            return "the pod is ending"
+        if len(self._added) >= MOST_EPHEMERAL:
+            return "a pod can have {} ephemeral containers".format(MOST_EPHEMERAL)
+        self._context.report.add(name, "ephemeral")
+        added = EphemeralLife(self._context, spec, "ephemeral")
+        self._added.append(added)
+        added.begin()
+        self._write()  # before the answer: it is read next
+        return ""
 
     # ------------------------------------------------------------------ the main thread's waits
 
@@ -251,13 +317,14 @@ class PodRunner:
             os.read(self._wake_read, 65536)
 
     def _write(self) -> None:
-        line = self._context.report.take_line()
-        if line is None:
-            return
-        try:
-            self._report_file.write(line)
-        except OSError:  # a full file system: the next change, or turn, tries again
-            self._context.report.keep()
+        with self._writing:
+            line = self._context.report.take_line()
+            if line is None:
+                return
+            try:
+                self._report_file.write(line)
+            except OSError:  # a full file system: the next change, or turn, tries again
+                self._context.report.keep()
 
 
 def turn_after(others: List[ContainerLife]) -> Callable[[float], None]:

@@ -62,18 +62,15 @@ class StatusReport:
         has_inits = any(kind != "main" for _, kind in containers)
         first = waiting("PodInitializing" if has_inits else "ContainerCreating")
         self._containers: Dict[str, Fields] = {
-            name: {
-                "name": name,
-                "kind": kind,
-                "imageID": "",
-                "state": first,
-                "lastState": {},
-                "ready": False,
-                "started": False,
-                "restartCount": 0,
-            }
-            for name, kind in containers
+            name: first_row(name, kind, first) for name, kind in containers
         }
+
+    def add(self, container: str, kind: str) -> None:
+        """A container that the pod did not begin with."""
+        with self._lock:
+            self._containers[container] = first_row(container, kind, waiting("ContainerCreating"))
+            self._changed = True
+        self.on_change()
 
     def change(self, container: str, **fields: object) -> None:
         """Change fields of one container, named as in the report."""
@@ -133,7 +130,8 @@ class StatusReport:
             self._changed = False
             containers = list(self._containers.values())
             has_started = all("waiting" not in row["state"] for row in containers)
-            settled = self._settles and has_started
+            is_debugged = any(row["kind"] == "ephemeral" and "running" in row["state"] for row in containers)
+            settled = self._settles and has_started and not is_debugged
             report = dict(self._pod, at=timestamp(), settled=settled, containers=containers)
             return encode_report(report)
 
@@ -141,6 +139,19 @@ class StatusReport:
         """Have the last line written again: it did not reach the file."""
         with self._lock:
             self._changed = True
+
+
+def first_row(name: str, kind: str, state: Fields) -> Fields:
+    return {
+        "name": name,
+        "kind": kind,
+        "imageID": "",
+        "state": state,
+        "lastState": {},
+        "ready": False,
+        "started": False,
+        "restartCount": 0,
+    }
 
 
 def encode_report(report: Fields) -> bytes:

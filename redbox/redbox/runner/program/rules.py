@@ -33,9 +33,16 @@ LOG_LINE = re.compile(
     r"(?:\x1b\[\d+m)?(?P<level>INFO|WARNING|ERROR|FATAL|DEBUG)\b[^:]*:(?:\x1b\[0m)?\s+(?P<text>.*)"
 )
 FATAL_CODE = 255
+ROOT_NAMES = ("", "0", "root")
 STARTER_ERROR = re.compile(r"(?:\x1b\[\d+m)?ERROR {2}:\s+(?P<text>.*?)(?:\x1b\[0m)?\Z")
 """The starter's own form of FATAL."""
 IMAGE_ENV = "source: /.singularity.d/"  # an ENV that a shell cannot read; it is set all the same
+PORT_CURE = (
+    "the network is the node's own; redbox.dev/dynamic-ports gives a free port, redbox.dev/exclusive a node"
+)
+PORT_HINT = "container {} says that an address is already in use on node {}: " + PORT_CURE
+ADDRESS_IN_USE = ("address already in use", "address in use", "eaddrinuse")
+"""What programs say that cannot listen, in small letters."""
 FALLBACK_BYTES, FALLBACK_LINES = 2048, 80
 
 
@@ -194,6 +201,23 @@ def build_argv(container: Document, image: ImageConfig, values: Dict[str, str]) 
     return argv
 
 
+def message_path(spec: Document) -> str:
+    path = spec.get("messagePath", "/dev/termination-log")
+    return absolute(path) if path else ""
+
+
+def absolute(path: str) -> str:
+    return os.path.normpath("/" + path.lstrip("/"))
+
+
+def find_home(values: Dict[str, str], user: str) -> str:
+    """HOME as the pod or the image says, else root's for an image that is made to run as root."""
+    home = values.get("HOME", "")
+    if home.startswith("/"):
+        return home
+    return "/root" if user.partition(":")[0] in ROOT_NAMES else "/"
+
+
 def shown_image(container: Document) -> str:
     return str(container.get("shownImage") or container["image"])
 
@@ -280,7 +304,7 @@ def restarts(policy: str, kind: str, exit_code: int, *, is_unhealthy: bool = Fal
     """
     if kind == "sidecar":
         return True
-    if policy == "Never":
+    if policy == "Never" or kind == "ephemeral":
         return False
     if policy == "OnFailure" or kind == "init":
         return exit_code != 0 or is_unhealthy
@@ -302,6 +326,12 @@ def start_error(exit_code: int, log: str) -> Optional[str]:
     errors = [match.group("text") for match in matches if match and match.group("level") == "FATAL"]
     errors = errors or [match.group("text") for match in map(STARTER_ERROR.match, lines) if match]
     return errors[-1] if errors else None
+
+
+def says_port_in_use(log: str) -> bool:
+    """Whether a server has found its port taken, which the pod perhaps does not declare."""
+    lowered = log.lower()
+    return any(words in lowered for words in ADDRESS_IN_USE)
 
 
 def log_end(log: str) -> str:

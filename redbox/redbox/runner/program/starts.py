@@ -1,19 +1,20 @@
 """One start of a container: its variables, mounts, command line and files, and how it is launched.
 
 Directly, as a child of the runner; in a step of Slurm of its own, where several containers run beside each
-other and this one has a memory limit; or as the tasks of an MPI program on all nodes of the job.
+other and this one has a memory limit; as the tasks of an MPI program on all nodes of the job; or, for
+`kubectl debug --target`, among the processes of another container.
 """
 
 import os
-import shlex
-import shutil
 import threading
 from contextlib import contextmanager, suppress
 from typing import Callable, Dict, Iterator, List, Optional
 
 from redbox.node.program.attachments import ATTACH_FOLDER
+from redbox.node.program.joined_namespaces import write_waiting
 from redbox.node.program.user_namespaces import (
     NO_MAP,
+    account_files,
     find_unshare,
     group_file,
     passwd_file,
@@ -27,27 +28,38 @@ from redbox.runner.program.command_lines import (
     job_has_memory,
     plain_variables,
     runtime_environment,
+    seccomp_profile,
     step_command,
     step_environment,
 )
 from redbox.runner.program.consoles import Console
+from redbox.runner.program.handlers import HandlerTarget
 from redbox.runner.program.images import Image, ImageStore
 from redbox.runner.program.processes import (
     ContainerProcess,
     StepProcess,
     TasksProcess,
-    TimedOut,
-    run_bounded,
 )
 from redbox.runner.program.reports import StatusReport
 from redbox.runner.program.rules import (
+    ConfigRefused,
     Document,
     StartFailed,
+    absolute,
     build_argv,
     container_environment,
+    find_home,
+    message_path,
     pod_environment,
 )
-from redbox.runner.program.steps import OVERLAY, open_log, program_command, program_source, write_start
+from redbox.runner.program.steps import (
+    OVERLAY,
+    JoinedProcess,
+    open_log,
+    program_command,
+    program_source,
+    write_start,
+)
 from redbox.runner.program.volumes import Mount, Scratch, VolumeSet, make_below, write_once
 
 LARGEST_POD_MESSAGE = 12 * 1024
@@ -59,15 +71,8 @@ HOSTS_HEADER = "# Kubernetes-managed hosts file.\n"
 OF_HOST_NETWORK = "# Kubernetes-managed hosts file (host network).\n"
 """As kubelets begin them, by which programs know them."""
 TERMINAL_SESSION = ("setsid", "-c")  # of util-linux, as nsenter: the terminal becomes that of the container
-ROOT_NAMES = ("", "0", "root")
-MOUNTER, OTHER_MOUNTER = "squashfuse_ll", "squashfuse"
-OWNER_OPTION = "-o uid="
-# Apptainer reads the help to find out whether it can name an owner; squashfuse's help is silent about it.
-STAND_IN = """#!/bin/sh
-[ $# -gt 0 ] || echo "    {}N"
-exec {} "$@"
-"""
-HELP_S = 5.0
+WAITING_PATH = "/.redbox-waiting"
+"""In a container that has only its files used."""
 
 
 class PodContext:
@@ -98,6 +103,8 @@ class PodContext:
         self.wake: Callable[[], None] = lambda: None
         self.fail: Callable[[str, str], None] = lambda _reason, _message: None
         """End the whole pod, with a reason."""
+        self.targets: Dict[str, HandlerTarget] = {}
+        """The newest start of each container."""
         self.report: StatusReport
         self.images: ImageStore
         self.volumes: VolumeSet
@@ -183,17 +190,21 @@ class StartBuilder:
         own = pod_environment(spec.get("env") or [], context.node_values)
         hostname = context.hostname or context.node_name.partition(".")[0]
         values = container_environment(image.config, own, hostname)
-        argv = build_argv(spec, image.config, own)
+        argv, target = build_argv(spec, image.config, own), self._find_target()
         mounts = context.volumes.mounts(spec, own)
         cwd = absolute(spec.get("workingDir") or image.config.working_dir)
         message_file = self._message_file(number)
         mounts += self._own_mounts(spec, message_file, mounts)
         mounts += self._working_dir_mount(cwd, image, mounts)
-        overlay, home = None if spec.get("readOnlyRoot") else self._overlay(number), find_home(values, image)
+        mounts += [self._waiting_mount()] if target is not None else []
+        overlay = None if spec.get("readOnlyRoot") else self._overlay(number)
+        home = find_home(values, image.config.user)
+        files, is_filtered = context.small_files, bool(spec.get("defaultSeccomp"))
+        seccomp = write_once(files, "seccomp.json", seccomp_profile()) if is_filtered else None
         command = container_command(
             context.runtime,
             image.path,
-            argv,
+            argv if target is None else [WAITING_PATH],
             overlay=overlay,
             cwd=cwd,
             home=home,
@@ -202,12 +213,14 @@ class StartBuilder:
             gpus=context.pod.get("gpus"),
             isolated=not self._mpi,
             clean=not plain_variables(values),
+            seccomp=seccomp,
         )
-        command = self._with_user_inside(command, home)
+        if target is None:
+            command = self._with_user_inside(command, home)
         values[CONTAINER_NAME] = spec["name"]
         if spec.get("tty"):
             values.setdefault("TERM", TERMINAL)
-            command = [*TERMINAL_SESSION, *command]
+            command = [*TERMINAL_SESSION, *command] if target is None else command
         environment = runtime_environment(context.host_environment, values, context.pod.get("gpus"))
         log = os.path.join(context.logs, "{}-{}.log".format(spec["name"], number))
         start = ContainerStart(command, environment, log, cwd, overlay)
@@ -216,7 +229,26 @@ class StartBuilder:
         if spec.get("stdin") or spec.get("tty"):
             start.open_console = lambda: self._open_console(start.log)
         self._choose_launch(start, image, number)
+        if target is not None:
+            start.launch = lambda: self._launch_joined(start, target, argv, number)
         return start
+
+    def _find_target(self) -> Optional[HandlerTarget]:
+        """The container among whose processes this one runs; none where it runs by itself."""
+        name = self._spec.get("target")
+        if not name:
+            return None
+        target = self._context.targets.get(name)
+        if target is None or target.pid is None or target.ended():
+            raise ConfigRefused("unable to find target container {}: it does not run now".format(name))
+        return target
+
+    def _waiting_mount(self) -> Mount:
+        path = os.path.join(self._context.small_files, "waiting-" + self._spec["name"])
+        if not write_waiting(path, os.uname().machine):
+            message = "on node {} no container can run among the processes of another one: its CPU is {}"
+            raise StartFailed(message.format(self._context.node_name, os.uname().machine))
+        return Mount(path, WAITING_PATH, read_only=True)
 
     def _with_user_inside(self, command: List[str], home: str) -> List[str]:
         spec, folder = self._spec, self._context.small_files
@@ -227,9 +259,10 @@ class StartBuilder:
         if unshare is None:
             raise StartFailed(NO_MAP.format(self._context.node_name))
         ids = (os.getuid() if user is None else user, os.getgid() if group is None else group)
-        passwd = write_once(folder, "passwd-" + spec["name"], passwd_file(ids, home))
-        accounts = passwd, write_once(folder, "group-" + spec["name"], group_file(ids[1]))
-        return with_user_inside(unshare, ids, accounts, command)
+        files = account_files(folder, spec["name"])
+        write_once(folder, os.path.basename(files["/etc/passwd"]), passwd_file(ids, home))
+        write_once(folder, os.path.basename(files["/etc/group"]), group_file(ids[1]))
+        return with_user_inside(unshare, ids, files, command)
 
     def _choose_launch(self, start: ContainerStart, image: Image, number: int) -> None:
         context, spec = self._context, self._spec
@@ -266,6 +299,30 @@ class StartBuilder:
             files = console.child_paths() if console is not None else None
             write_start(path, start.argv, start.environment, log=start.log, files=files)
             return StepProcess(argv, environment, output, path, console)
+
+    def _launch_joined(
+        self, start: ContainerStart, target: HandlerTarget, argv: List[str], number: int
+    ) -> ContainerProcess:
+        """Apptainer's own environment has none of the container's: only one process is to be found by it."""
+        context, spec = self._context, self._spec
+        path = os.path.join(context.small_files, "{}-{}".format(spec["name"], number))
+        accounts = account_files(context.small_files, spec["target"])
+        write_start(
+            path,
+            start.argv,
+            {name: value for name, value in start.environment.items() if not name.startswith(PASSED)},
+            target=target.pid,
+            targetName=spec["target"],
+            files={file: source for file, source in accounts.items() if os.path.exists(source)},
+            program=argv,
+            variables=start.variables,
+            cwd=start.cwd,
+        )
+        command = program_command("join", path)
+        if spec.get("tty"):
+            command = [*TERMINAL_SESSION, *command]
+        with start.console() as console, open(start.log, "ab", opener=open_log) as output:
+            return JoinedProcess(command, context.host_environment, output, path, console)
 
     def _launch_tasks(self, start: ContainerStart, image: Image, number: int) -> ContainerProcess:
         context = self._context
@@ -342,55 +399,3 @@ def hosts_file(context: PodContext, path: str = "/etc/hosts") -> str:
     if context.hostname:
         lines += "{}\t{}\n".format(context.address, context.hostname)
     return lines + (context.pod.get("hostsFile") or "")
-
-
-def message_path(spec: Document) -> str:
-    path = spec.get("messagePath", "/dev/termination-log")
-    return absolute(path) if path else ""
-
-
-def absolute(path: str) -> str:
-    return os.path.normpath("/" + path.lstrip("/"))
-
-
-def find_home(values: Dict[str, str], image: Image) -> str:
-    """HOME as the pod or the image says, else root's for an image that is made to run as root."""
-    home = values.get("HOME", "")
-    if home.startswith("/"):
-        return home
-    return "/root" if image.config.user.partition(":")[0] in ROOT_NAMES else "/"
-
-
-def find_runtime(environment: Dict[str, str]) -> Optional[str]:
-    for name in ("apptainer", "singularity"):
-        path = shutil.which(name, path=environment.get("PATH"))
-        if path is not None:
-            return path
-    return None
-
-
-def search_path(environment: Dict[str, str], folder: str) -> str:
-    """The PATH by which Apptainer finds a program that mounts images with files of the user's own.
-
-    squashfuse_ll before 0.2.0 (Debian 12 has 0.1.105) shows them as root's, whom a user namespace lacks: then
-    nothing can change them through an overlay, or add to a folder of them, not even to an open /tmp.
-    squashfuse of any release takes an owner, and is found under the other's name, which Apptainer prefers.
-    """
-    path = environment.get("PATH", os.defpath)
-    mounter, other = (shutil.which(name, path=path) for name in (MOUNTER, OTHER_MOUNTER))
-    if mounter is None or other is None or OWNER_OPTION in read_help(mounter, environment):
-        return path
-    os.makedirs(folder, mode=0o700, exist_ok=True)
-    stand_in = os.path.join(folder, MOUNTER)
-    with open(stand_in, "w") as file:
-        file.write(STAND_IN.format(OWNER_OPTION, shlex.quote(other)))
-    os.chmod(stand_in, 0o700)
-    return folder + os.pathsep + path
-
-
-def read_help(program: str, environment: Dict[str, str]) -> str:
-    """What a program prints that gets no arguments; nothing if it does not end."""
-    try:
-        return run_bounded([program], environment, HELP_S, lambda: False)[1]
-    except (OSError, TimedOut):
-        return ""

@@ -1,8 +1,8 @@
-"""Programs that the runner starts through srun: itself again, with the name of a file.
+"""Programs that the runner starts: itself again, with the name of a file.
 
-`step FILE` runs one container in a step with a memory limit of its own; `task FILE` one rank of an MPI
-program, on any of the job's nodes. What they run is in the file: srun's environment and argv travel through
-Slurm.
+Through srun, `step FILE` runs one container in a step with a memory limit of its own; `task FILE` one rank of
+an MPI program, on any of the job's nodes. `join FILE` runs a container among the processes of another one.
+What they run is in the file: srun's environment and argv travel through Slurm.
 """
 
 import glob
@@ -12,13 +12,32 @@ import os
 import signal
 import subprocess
 import sys
+import time
 from contextlib import suppress
 from types import CodeType
-from typing import Any, Dict, List, Mapping, Optional
+from typing import IO, Any, Dict, List, Mapping, Optional
 
 from redbox.node.program.attachments import SCRATCH_PREFIX
+from redbox.node.program.joined_namespaces import (
+    give_up_privileges,
+    join_namespace,
+    mount_proc,
+    open_namespaces,
+    replace_files,
+)
 from redbox.runner.program.command_lines import PASSED
-from redbox.runner.program.processes import exit_code_of, oom_file
+from redbox.runner.program.consoles import Console
+from redbox.runner.program.processes import (
+    PAUSE_S,
+    ContainerProcess,
+    exit_code_of,
+    find_container,
+    oom_file,
+    read_text,
+    runs_program,
+    send_signal,
+)
+from redbox.runner.program.rules import FATAL_CODE
 from redbox.runner.program.volumes import Scratch, make_on_this_node, remove_tree
 
 # A shell remains in the step, not Python: it takes a tenth of the memory. The container is not its background
@@ -39,6 +58,7 @@ exit "$code"
 # What MPI's ranks and Slurm's plugins say to each rank.
 RANK_VARIABLES = ("PMI", "PMIX", "SLURM_", "OMPI_", "PRTE_", "UCX_", "CUDA_VISIBLE", "ROCR_VISIBLE")
 SYSTEM_TMPDIR = "/tmp"  # noqa: S108 # PMIx's own default
+KEYS = (signal.SIGINT, signal.SIGQUIT, signal.SIGTSTP)
 OVERLAY = "{overlay}"
 """In a task's command line: its own folder on its own node."""
 
@@ -100,6 +120,129 @@ def run_task(path: str) -> int:
         return exit_code_of(process.wait())
     finally:
         scratch.remove()
+
+
+class JoinedProcess(ContainerProcess):
+    """A container among the processes of another one: the child of the helper that has entered both."""
+
+    def __init__(
+        self,
+        argv: List[str],
+        environment: Dict[str, str],
+        output: IO[bytes],
+        path: str,
+        console: Optional[Console],
+    ) -> None:
+        self._path = path
+        super().__init__(argv, environment, output, "/", console)
+
+    def _find(self) -> Optional[int]:
+        text = read_text(self._path + ".pid").strip()
+        return int(text) if text.isdigit() else None
+
+
+def run_joined(path: str) -> int:
+    """Have Apptainer make the container's files, enter them as a process of the other container, and wait."""
+    start = read_start(path)
+    os.unlink(path)
+    for number in KEYS:
+        signal.signal(number, signal.SIG_IGN)  # those of the container's terminal
+    signal.signal(signal.SIGTERM, lambda _number, _frame: sys.exit(exit_code_of(-signal.SIGTERM)))
+    try:
+        opened = open_namespaces(start["target"])
+        join_namespace("user", opened)
+        if start["files"]:
+            replace_files(start["files"])
+    except OSError as error:
+        return say_fatal("container {} cannot be entered: {}".format(start["targetName"], error.strerror))
+    waiting = subprocess.Popen(
+        start["argv"], env=start["environment"], stdin=subprocess.DEVNULL, start_new_session=True
+    )
+    inside: Optional[int] = None
+    try:
+        inside = find_waiting(waiting)
+        if inside is None:
+            return exit_code_of(waiting.wait())  # Apptainer has said why
+        return run_in_both(start, opened, inside, path + ".pid")
+    finally:
+        inside = inside or find_container(waiting.pid)
+        send_signal(inside or waiting.pid, signal.SIGKILL if inside else signal.SIGTERM)
+        waiting.wait()  # the starter cleans up
+
+
+def find_waiting(starter: "subprocess.Popen[bytes]") -> Optional[int]:
+    """The container that has the files, once it is complete; None if there is none."""
+    while starter.poll() is None:
+        found = find_container(starter.pid)
+        if found is not None and runs_program(found):
+            return found
+        time.sleep(PAUSE_S)
+    return None
+
+
+def run_in_both(start: Dict[str, Any], opened: Dict[str, int], inside: int, note: str) -> int:
+    """Run the program with the files of one container, among the processes of the other."""
+    opened = dict(opened, mnt=os.open("/proc/{}/ns/mnt".format(inside), os.O_RDONLY | os.O_CLOEXEC))
+    join_namespace("pid", opened)  # which counts for children
+    begun, failure = os.pipe()
+    child = os.fork()
+    if child == 0:
+        execute_joined(start, opened, failure)
+    os.close(failure)
+    with open(begun, "rb") as pipe:
+        sentence = pipe.read().decode("utf-8", "replace")  # ends when the program runs
+    if sentence:
+        os.waitpid(child, 0)
+        return say_fatal(sentence)
+    with open(note + ".part", "w") as file:
+        file.write(str(child))
+    os.rename(note + ".part", note)
+    status = os.waitpid(child, 0)[1]
+    end_left_behind(opened["mnt"], inside)
+    os.close(opened["mnt"])  # else the files' server waits a second for their last user
+    return exit_code_of(-os.WTERMSIG(status) if os.WIFSIGNALED(status) else os.WEXITSTATUS(status))
+
+
+def execute_joined(start: Dict[str, Any], opened: Dict[str, int], failure: int) -> None:
+    """Become the program; what fails is written to the pipe, which the program does not have."""
+    try:
+        for name in ("ipc", "uts", "mnt"):
+            join_namespace(name, opened)
+        mount_proc()
+        give_up_privileges()
+        if os.isatty(0):  # as a shell finds it that is the first of its terminal
+            signal.signal(signal.SIGTTOU, signal.SIG_IGN)
+            os.setpgid(0, 0)
+            os.tcsetpgrp(0, os.getpgrp())
+        for number in (*KEYS, signal.SIGTTOU, signal.SIGTERM, signal.SIGPIPE, signal.SIGXFSZ):
+            signal.signal(number, signal.SIG_DFL)
+        try:
+            os.chdir(start["cwd"])
+        except OSError:
+            os.chdir("/")
+        argv = start["program"]
+        os.execvpe(argv[0], argv, start["variables"])  # noqa: S606 # no shell is wanted
+    except OSError as error:
+        os.write(failure, "{}: {}".format(start["program"][0], error.strerror).encode())
+    finally:
+        os._exit(FATAL_CODE)
+
+
+def end_left_behind(files: int, waiting: int) -> None:
+    """End what the program has left: its files go with it, and nothing else would end it before the pod."""
+    space = os.readlink("/proc/self/fd/{}".format(files))
+    own = os.readlink("/proc/{}/ns/pid".format(waiting))
+    for name in os.listdir("/proc"):
+        with suppress(OSError):
+            folder = "/proc/{}/ns".format(int(name) if name.isdigit() else "self")
+            if os.readlink(folder + "/mnt") == space and os.readlink(folder + "/pid") != own:
+                send_signal(int(name), signal.SIGKILL)
+
+
+def say_fatal(sentence: str) -> int:
+    """As Apptainer says why a container does not start."""
+    sys.stderr.write("FATAL:   {}\n".format(sentence))
+    return FATAL_CODE
 
 
 def find_rank_folders(environment: Mapping[str, str]) -> List[str]:

@@ -13,7 +13,11 @@ from redbox_resourced.kubelet.logs.lines import LogTimes
 from redbox_resourced.kubelet.logs.query import LogRequest
 from redbox_resourced.kubelet.rejection import RequestRejected
 from redbox_resourced.pods.pod_view import BoundPod
-from redbox_resourced.pods.reported.container_states import ContainerView, container_views
+from redbox_resourced.pods.reported.container_states import (
+    ContainerView,
+    container_views,
+    ephemeral_views,
+)
 
 WAITING = {
     "ErrImagePull": "image can't be pulled",
@@ -45,6 +49,8 @@ def requested_start(pod: BoundPod, container: str, job: Job | None, request: Log
     ended = last.terminated if request.previous else state.terminated or last.terminated
     if ended is None:
         shown = f'container "{container}" in pod "{pod.name}"'
+        if pod.details is not None and (refused := pod.details.ephemeral_ends.get(container)):
+            raise RequestRejected(f"{shown} never started: {refused.get('message', '')}")
         if job is not None and job.phase in FINAL_PHASES:
             raise RequestRejected(f"{shown} is terminated: it never started")
         reason = state.waiting.reason if state.waiting else _first_reason(pod)
@@ -65,7 +71,7 @@ def one_stream(request: LogRequest) -> LogRequest:
 def _view(pod: BoundPod, container: str, job: Job | None) -> ContainerView | None:
     if pod.details is None or job is None:
         return None
-    views = container_views(pod.details, pod, job, "")
+    views = [*container_views(pod.details, pod, job, ""), *ephemeral_views(pod.details, job)]
     return next((view for view in views if view.container.name == container), None)
 
 

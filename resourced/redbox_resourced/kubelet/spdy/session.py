@@ -41,6 +41,8 @@ from redbox_resourced.kubelet.turns import Turn
 
 MAX_PIECE = 32 * 1024
 """Of a DATA frame of ours: a larger one alone would fill what may be unsent."""
+SERVED_S = 0.0002
+"""What it costs to serve a new stream, elsewhere than here."""
 
 
 class SpdyStream:
@@ -190,13 +192,16 @@ class SpdySession:
             self._end()
 
     async def accept(self) -> SpdyStream | None:
-        """The next stream that the peer has opened; None once the connection has ended."""
-        while not self._unaccepted:
+        """The next stream that the peer has opened and not reset; None once the connection has ended."""
+        while True:
+            while self._unaccepted:
+                stream = self._unaccepted.popleft()
+                if not stream.was_reset:
+                    return stream
             if self.ended.is_set():
                 return None
             self._opened.clear()
             await self._opened.wait()
-        return self._unaccepted.popleft()
 
     def refuse_streams(self) -> None:
         """Reset each stream that the peer opens from now on, and those that wait to be accepted.
@@ -271,6 +276,7 @@ class SpdySession:
             return
         stream = SpdyStream(self, event, FlowWindow(self._initial_window))
         self._streams[stream.number] = stream
+        self._turn.charge(SERVED_S)
         self._send(reply_frame(stream.number, self._packer.pack({})))
         self._unaccepted.append(stream)
         self._opened.set()

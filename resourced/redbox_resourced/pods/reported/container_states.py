@@ -7,7 +7,7 @@ Where it was not killed, its last report is missing, and its exit code, which is
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 
@@ -107,12 +107,22 @@ def waiting_views(details: PodDetails, pod: BoundPod, reason: str, message: str)
 
 def container_views(details: PodDetails, pod: BoundPod, job: Job, message: str) -> list[ContainerView]:
     """`message` is of those that have not been reported."""
+    reason = "PodInitializing" if details.init_containers else "ContainerCreating"
+    return _views(_in_order(details, pod), job, Waiting(reason=reason, message=message))
+
+
+def ephemeral_views(details: PodDetails, job: Job) -> list[ContainerView]:
+    """Those that `kubectl debug` has added."""
+    default = Waiting(reason="ContainerCreating")
+    return _views(((container, False) for container in details.ephemeral_containers), job, default)
+
+
+def _views(
+    containers: Iterable[tuple[PodContainer, bool]], job: Job, default: Waiting
+) -> list[ContainerView]:
     reports = {report.name: report for report in job.pod.containers} if job.pod else {}
-    default = Waiting(
-        reason="PodInitializing" if details.init_containers else "ContainerCreating", message=message
-    )
     views = []
-    for container, is_init in _in_order(details, pod):
+    for container, is_init in containers:
         report = reports.get(container.name)
         if report is None or report.state == ContainerState():
             views.append(_waiting_view(container, default, report, is_init=is_init))

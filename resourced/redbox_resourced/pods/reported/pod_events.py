@@ -106,7 +106,9 @@ def _field_path(pod: BoundPod, container: str) -> str:
     if not container:
         return ""
     init = pod.details.init_containers if pod.details else ()
+    added = pod.details.ephemeral_containers if pod.details else ()
     part = "initContainers" if container in {item.name for item in init} else "containers"
+    part = "ephemeralContainers" if container in {item.name for item in added} else part
     return f"spec.{part}{{{container}}}"
 
 

@@ -17,7 +17,6 @@ from redbox_resourced.pods.exit_status import JobRefusal
 from redbox_resourced.pods.pod_status import LONGEST_MESSAGE, rfc3339, submitted_condition, submitted_job
 from redbox_resourced.pods.pod_view import ENDED, BoundPod, PodDetails
 from redbox_resourced.pods.reported.container_states import (
-    NOT_STARTED,
     REASON_BY_STATE,
     ContainerView,
     container_views,
@@ -28,6 +27,7 @@ from redbox_resourced.pods.reported.container_states import (
     why_failed,
     without_next_start,
 )
+from redbox_resourced.pods.reported.ephemeral_states import ephemeral_statuses
 from redbox_resourced.pods.reported.pod_phase import conditions_of, later_phase, phase_of, since
 from redbox_shared.wire import LAUNCH_FAILED
 
@@ -41,9 +41,6 @@ DISRUPTED = {
 NOT_LAUNCHED = (LAUNCH_FAILED, "Slurm could not launch the job on its node")
 FORGOTTEN = ("ForgottenBySlurm", "slurmctld was restarted without the job, which nothing shows to have begun")
 CUT_SHORT = REASON_BY_STATE.keys() - {"OUT_OF_MEMORY"}
-NO_EPHEMERAL = (
-    "ephemeral containers are not run on Slurm: kubectl exec opens a session in the pod's own containers"
-)
 
 
 def waiting(pod: BoundPod, *, reason: str, message: str) -> Object:
@@ -207,32 +204,8 @@ def _status(
         "conditions": [*conditions, submitted],
         **({"initContainerStatuses": init} if init else {}),
         "containerStatuses": [view.status for view in views if not view.is_init],
-        **_ephemeral_statuses(pod, details),
+        **ephemeral_statuses(details, job, pod.created_at),
     }
-
-
-def _ephemeral_statuses(pod: BoundPod, details: PodDetails) -> Object:
-    """All have ended before they began, so that `kubectl debug` waits for none."""
-    ended = {
-        "exitCode": NOT_STARTED,
-        "reason": "Unsupported",
-        "message": NO_EPHEMERAL,
-        "startedAt": pod.created_at,
-        "finishedAt": pod.created_at,
-    }
-    statuses = [
-        {
-            "name": container.name,
-            "image": container.image,
-            "imageID": "",
-            "ready": False,
-            "restartCount": 0,
-            "state": {"terminated": ended},
-            "lastState": {},
-        }
-        for container in details.ephemeral_containers
-    ]
-    return {"ephemeralContainerStatuses": statuses} if statuses else {}
 
 
 def _details(pod: BoundPod) -> PodDetails:

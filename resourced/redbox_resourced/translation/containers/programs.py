@@ -79,6 +79,7 @@ def _container(
         pre_stop=hook(lifecycle.get("preStop"), given, f"{field}.lifecycle.preStop"),
         stop_signal=lifecycle.get("stopSignal"),
         memory_limit=_memory_limit(given, field),
+        default_seccomp=_has_default_seccomp(pod["spec"], given),
         read_only_root=bool((given.get("securityContext") or {}).get("readOnlyRootFilesystem")),
         run_as_user=user.user,
         run_as_group=user.group,
@@ -130,6 +131,13 @@ def _volume_users(spec: Object) -> Counter[str]:
     containers = (*(spec.get("initContainers") or ()), *spec["containers"])
     mounted = ({mount["name"] for mount in given.get("volumeMounts") or ()} for given in containers)
     return Counter(chain.from_iterable(mounted))
+
+
+def _has_default_seccomp(spec: Object, given: Object) -> bool:
+    """By the container's own profile, else the pod's."""
+    contexts = (given.get("securityContext") or {}, spec.get("securityContext") or {})
+    profiles = (context.get("seccompProfile") or {} for context in contexts)
+    return next((profile["type"] for profile in profiles if profile.get("type")), "") == "RuntimeDefault"
 
 
 def _memory_limit(given: Object, field: str) -> int | None:

@@ -27,7 +27,10 @@ CAPABILITIES: FieldTable = {
 }
 SECURITY_CONTEXT: FieldTable = {
     "allowPrivilegeEscalation": meaningless("Containers never gain privileges."),
-    "appArmorProfile": honoured("", SECCOMP),
+    "appArmorProfile": honoured(
+        "RuntimeDefault and Unconfined are accepted and have no effect: AppArmor is the Slurm nodes' own.",
+        SECCOMP,
+    ),
     "capabilities": honoured("", CAPABILITIES),
     "privileged": never("a user's container on Slurm is never privileged: leave it out"),
     "procMount": only("containers have the default /proc: leave it out", "Default"),
@@ -38,7 +41,11 @@ SECURITY_CONTEXT: FieldTable = {
     "seLinuxOptions": mapped(
         "SELinux is the Slurm nodes' own: leave it out; with `pods.users: map` it has no effect"
     ),
-    "seccompProfile": honoured("", SECCOMP),
+    "seccompProfile": honoured(
+        "With RuntimeDefault the container's program may not call what container runtimes deny: keyctl, bpf, "
+        "mount, unshare, perf_event_open and the like. Commands that enter the container are not filtered.",
+        SECCOMP,
+    ),
     "windowsOptions": refused("Slurm's nodes run Linux: leave it out"),
 }
 EXEC: FieldTable = {
@@ -175,3 +182,25 @@ CONTAINER: FieldTable = {
     "volumeMounts": honoured("", MOUNT),
     "workingDir": honoured(),
 }
+PROCESS_TRACING = ["SYS_PTRACE"]
+"""What kubectl's profiles add; the processes of a pod are the user's own, whom the kernel lets trace them."""
+EPHEMERAL: FieldTable = {
+    **CONTAINER,
+    "securityContext": honoured(
+        "",
+        {
+            **SECURITY_CONTEXT,
+            "capabilities": honoured(
+                "",
+                {
+                    **CAPABILITIES,
+                    "add": only(
+                        "a user's container on Slurm has no capability: leave it out", PROCESS_TRACING
+                    ),
+                },
+            ),
+        },
+    ),
+    "targetContainerName": honoured(),
+}
+"""Of ephemeral containers."""

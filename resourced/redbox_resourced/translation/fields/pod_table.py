@@ -5,12 +5,14 @@ from __future__ import annotations
 from redbox_resourced.translation.errors import OS_UNSUPPORTED
 from redbox_resourced.translation.fields.container_table import (
     CONTAINER,
+    EPHEMERAL,
     OWN_USER,
     RESOURCES,
     SECURITY_CONTEXT,
 )
 from redbox_resourced.translation.fields.rules import (
     FieldTable,
+    added,
     honoured,
     mapped,
     meaningless,
@@ -55,8 +57,12 @@ SPEC: FieldTable = {
     "dnsConfig": honoured("With dnsPolicy None, else it is refused.", DNS),
     "dnsPolicy": honoured("None: as dnsConfig says; any other: the Slurm node's own resolver."),
     "enableServiceLinks": meaningless("Services' variables are not set."),
-    "ephemeralContainers": meaningless(
-        "They are never started, which their status says: use kubectl exec in place of kubectl debug."
+    "ephemeralContainers": added(
+        "Fields as in `spec.containers[]`, as far as Kubernetes takes them there. Begun where red-box allows "
+        "sessions, with the job's resources. With `targetContainerName` (`kubectl debug --target`) one sees "
+        "that container's processes, as the same user and without a seccompProfile. Of capabilities "
+        "SYS_PTRACE is accepted: it has no effect, and is not needed.",
+        EPHEMERAL,
     ),
     "evictionResponders": meaningless("Slurm's node is never drained by evictions."),
     "hostAliases": honoured("", {"hostnames": honoured(), "ip": honoured()}),

@@ -32,6 +32,8 @@ class FieldRule:
     """Where the SlurmCluster has this in `pods.users`, the field is not refused."""
     reason: str = UNSUPPORTED
     """Of a pod that is refused for it."""
+    is_added: bool = False
+    """To pods that run: what is refused of it is checked then, and refuses no pod."""
 
 
 FieldTable = Mapping[str, FieldRule]
@@ -39,6 +41,10 @@ FieldTable = Mapping[str, FieldRule]
 
 def honoured(note: str = "", fields: FieldTable | None = None) -> FieldRule:
     return FieldRule(Treatment.HONOURED, note, fields)
+
+
+def added(note: str, fields: FieldTable) -> FieldRule:
+    return FieldRule(Treatment.HONOURED, note, fields, is_added=True)
 
 
 def meaningless(note: str) -> FieldRule:
@@ -89,7 +95,7 @@ def _walk(
             continue
         rule = table.get(name)
         yield path, rule, value
-        if rule is None or rule.fields is None:
+        if rule is None or rule.fields is None or rule.is_added:
             continue
         if isinstance(value, Mapping):
             yield from _walk(value, rule.fields, path)

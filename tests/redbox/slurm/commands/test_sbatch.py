@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from redbox.core.domain import Limits
 from redbox.core.workload_manager import Submission
 from redbox.slurm.commands.sbatch import (
+    RESOURCES,
     SbatchCall,
     build_call,
     build_check_call,
@@ -20,6 +21,7 @@ from redbox.slurm.commands.sbatch import (
     read_check,
 )
 from redbox.slurm.errors import RequestRefused
+from redbox_api.job_parts import Resources
 from redbox_api.models import MAX_SCRIPT_BYTES, JobRequest
 from tests.redbox.slurm.captured import RELEASES, output
 
@@ -57,6 +59,10 @@ def refusal(script: str = SCRIPT, **fields: object) -> str:
 def environment(call: SbatchCall) -> dict[str, str]:
     entries = call.export.decode().split("\0")[:-1]
     return dict(entry.split("=", 1) for entry in entries)
+
+
+def test_no_resource_is_left_out() -> None:
+    assert set(RESOURCES) == set(Resources.model_fields)
 
 
 def test_every_field_becomes_an_option() -> None:

@@ -9,9 +9,12 @@ import pytest
 from redbox_resourced.kubelet.logs.handler import LogHandler
 from redbox_resourced.kubelet.logs.pod_log import PodLog
 from redbox_resourced.kubelet.logs.query import LogRequest
+from redbox_resourced.pods.pod_view import read_pod
 from tests.resourced.fakes import JOB
 from tests.resourced.kubelet.sessions.harness import SUCCESS, kubelet_api, open_streams
 from tests.resourced.kubelet.spdy.harness import data
+from tests.resourced.pods.factories import manifest, running_pod
+from tests.resourced.pods.pod_life_harness import until
 
 ATTACH = "/attach/alice/train/main"
 
@@ -129,3 +132,29 @@ async def test_an_init_container_with_a_terminal_alone_takes_no_input() -> None:
         assert client.text("stdout") == b"drawn"
         command = stand.redbox.sides[0].command
         assert (command["attach"], command["container"], command["stdin"]) == (True, "setup", False)
+
+
+async def test_a_container_of_kubectl_debug_is_entered_and_attached_to_by_its_name() -> None:
+    async with kubelet_api() as stand:
+        added = {"name": "dbg", "image": "busybox", "stdin": True, "tty": True}
+        stand.serve(running_pod("Running", ephemeralContainers=[added]))
+        for path in ("/exec/alice/train/dbg", "/attach/alice/train/dbg"):
+            query = [("command", "x"), ("input", "1"), ("output", "1"), ("error", "1"), ("tty", "1")]
+            client = await stand.request(path, query)
+            assert client.status == 101
+            open_streams(client, "input output tty")
+            await until(lambda: any(side.command for side in stand.redbox.sides))
+            side = stand.redbox.sides.pop()
+            assert (side.command["container"], side.command["tty"]) == ("dbg", True)
+            assert side.command["attach"] is path.startswith("/attach")
+
+
+async def test_the_log_of_a_container_that_was_refused_says_why() -> None:
+    """Which kubectl debug shows of one that has ended."""
+    async with kubelet_api() as stand:
+        added = {"name": "dbg", "image": "busybox"}
+        ended = {"terminated": {"exitCode": 128, "reason": "Unsupported", "message": "no capability"}}
+        status = {"phase": "Running", "ephemeralContainerStatuses": [{"name": "dbg", "state": ended}]}
+        stand.serve(read_pod(manifest(status, ephemeralContainers=[added])))
+        log = await stand.request("/containerLogs/alice/train/dbg", method="GET")
+        assert (log.status, b"never started: no capability" in log.body) == (400, True)

@@ -365,16 +365,6 @@ async def test_a_pod_that_has_ended_has_no_sessions() -> None:
         assert (client.status, "has ended" in client.refusal["message"]) == (400, True)
 
 
-@pytest.mark.parametrize("path", ["/exec/alice/train/dbg", "/attach/alice/train/dbg"])
-async def test_a_container_of_kubectl_debug_is_refused_with_what_to_use_instead(path: str) -> None:
-    async with kubelet_api() as stand:
-        stand.serve(running_pod("Running", ephemeralContainers=[{"name": "dbg", "image": "busybox"}]))
-        client = await stand.request(path, [("command", "x"), ("output", "1")])
-        assert (client.status, "kubectl exec" in client.refusal["message"]) == (400, True)
-        log = await stand.request("/containerLogs/alice/train/dbg", method="GET")
-        assert (log.status, b"kubectl exec" in log.body) == (400, True)
-
-
 async def test_a_second_attempt_of_a_slurmjob_is_entered_as_such() -> None:
     owner = {
         "apiVersion": "redbox.dev/v1",

@@ -265,12 +265,13 @@ async def test_a_job_that_does_not_run_has_no_ports() -> None:
         assert (client.status, "the Slurm job is PENDING" in client.refusal["message"]) == (409, True)
 
 
-async def test_half_pairs_that_are_reset_at_once_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_half_pairs_that_are_reset_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(port_forward, "MOST_PAIRS", 3)
     async with kubelet_api() as stand:
         client = await stand.forward()
-        for number in range(8):
-            stream = client.open(streamType="data", port="80", requestID=str(number))
+        opened = [client.open(streamType="data", port="80", requestID=str(number)) for number in range(8)]
+        await client.until(lambda peer: (opened[-1], 3) in peer.of("reset"))
+        for stream in opened:
             client.send(pair(harness.RST, stream, 5))
         last = client.open(streamType="data", port="80", requestID="last")
         await client.until(lambda peer: (last, 3) in peer.of("reset"))

@@ -11,9 +11,9 @@ import pytest
 from redbox_resourced.kubelet.spdy.errors import StreamEnded
 from redbox_resourced.kubelet.spdy.held_pieces import PIECE_COST
 from redbox_resourced.kubelet.spdy.limits import SpdyLimits
-from redbox_resourced.kubelet.spdy.session import MAX_PIECE
+from redbox_resourced.kubelet.spdy.session import MAX_PIECE, SERVED_S
 from redbox_resourced.kubelet.spdy.windows import DEFAULT_WINDOW, GRANT_FROM
-from redbox_resourced.kubelet.turns import NamespaceTurns, Turn
+from redbox_resourced.kubelet.turns import TURN_S, NamespaceTurns, Turn
 from tests.resourced.kubelet.spdy import harness
 from tests.resourced.kubelet.spdy.conversations import SMALL, Conversation, conversation
 from tests.resourced.kubelet.spdy.harness import Peer, data, pair, ping, settings
@@ -112,12 +112,23 @@ async def test_streams_that_are_opened_and_reset_without_end_hold_no_memory() ->
             stream, syn = talk.peer.open({"a": "b"})
             talk.send(syn + pair(harness.RST, stream, 5))
         await talk.settle()
-        for _ in range(SMALL.streams):
-            assert await talk.session.accept()
+        assert talk.session.open_streams == 0
         accepting = asyncio.create_task(talk.session.accept())
         await talk.settle()
-        assert not accepting.done()
+        assert not accepting.done()  # of those that were reset nobody hears
         accepting.cancel()
+
+
+async def test_new_streams_take_from_the_turn_what_it_costs_to_serve_them() -> None:
+    async with conversation() as talk:
+        talk.send(b"".join(talk.peer.open({})[1] for _ in range(200)))
+        await asyncio.sleep(0)
+        for rounds in range(1, 5):
+            await asyncio.sleep(0)
+            assert talk.session.open_streams <= (rounds + 1) * (TURN_S / SERVED_S + 1)
+        async with asyncio.timeout(60):
+            while talk.session.open_streams < 200:  # noqa: ASYNC110 (polled)
+                await asyncio.sleep(0)
 
 
 async def test_a_session_that_wants_no_more_streams_refuses_them_whatever_their_headers() -> None:

@@ -57,17 +57,6 @@ def holds(status: dict[str, Any], kind: str) -> bool:
     return bool(condition(status, kind)["status"] == "True")
 
 
-def test_a_container_of_kubectl_debug_has_ended_with_a_sentence() -> None:
-    pod = running_pod("Running", ephemeralContainers=[{"name": "debugger-x", "image": "busybox"}])
-    written = status(pod, pod_job(pod=report(main=RUNS)))
-    (row,) = written["ephemeralContainerStatuses"]
-    ended = row["state"]["terminated"]
-    assert (row["name"], ended["exitCode"], ended["reason"]) == ("debugger-x", 128, "Unsupported")
-    assert "kubectl exec" in ended["message"]
-    assert written["phase"] == "Running"
-    assert digest_of(written) != digest_of(status(running_pod("Running"), pod_job(pod=report(main=RUNS))))
-
-
 def test_a_queued_pod_waits_and_says_why() -> None:
     queued = status(running_pod(), pod_job(Phase.PENDING, state="PENDING", reason="Resources"))
     assert queued["phase"] == "Pending"

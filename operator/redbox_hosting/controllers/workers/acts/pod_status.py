@@ -37,9 +37,8 @@ async def _write(writer: StatusWriter, world: WorkerWorld, view: WorkerView, wan
         "message": wanted.message[:1024],
         **({"lastTransitionTime": _rfc3339(world.now)} if has_changed else {}),
     }
-    body = {"metadata": {"uid": view.pod.uid}, "status": {"conditions": [condition]}}
     try:
-        await writer.objects.apply(where, body, subresource="status")
+        await writer.objects.apply_status(where, {"conditions": [condition]}, uid=view.pod.uid)
     except ApiRefused as refusal:
         if refusal.status in GONE:
             return

@@ -1,0 +1,1 @@
+"""Containers that `kubectl debug` adds to pods whose jobs run."""
