@@ -7,6 +7,7 @@ unless it was up before. The results are in build/conformance.json.
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 import sys
 import time
@@ -84,7 +85,7 @@ def _bed(*arguments: str) -> None:
 def choose(suite: Suite, only: str, *, short: bool) -> Choice:
     listed, cases = CaseList.read(), conformance_cases(suite.reports())
     listed.check(cases)
-    about = listed.short_form(cases) if short else [case for case in cases if only in case.name]
+    about = listed.short_form(cases) if short else [case for case in cases if re.search(only, case.name)]
     return Choice(listed, cases, about)
 
 
@@ -117,7 +118,7 @@ def _may_start(lane: Lane, lanes: Sequence[Lane], started: Mapping[str, subproce
 
 
 def main(
-    only: Annotated[str, typer.Option(help="Only cases with this in their names.")] = "",
+    only: Annotated[str, typer.Option(help="Only cases whose names this expression matches.")] = "",
     *,
     short: Annotated[bool, typer.Option("--short", help="20 cases.")] = False,
 ) -> None:
