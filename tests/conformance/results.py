@@ -28,6 +28,9 @@ class Verdict(StrEnum):
     OUTSIDE = "outside"
 
 
+SECTION_VERDICTS = {"outside": Verdict.OUTSIDE, "refused": Verdict.REFUSED}
+
+
 @dataclass(frozen=True)
 class Result:
     """Of one case; `why` is the list's reason, `message` what the suite or the watch of its pods says."""
@@ -90,7 +93,7 @@ def _result(
     spec: Mapping[str, Any] | None,
     pods_of: Callable[[Iterable[str]], PodsOfNamespace],
 ) -> Result:
-    for section, verdict in (("outside", Verdict.OUTSIDE), ("refused", Verdict.REFUSED)):
+    for section, verdict in SECTION_VERDICTS.items():
         if why := chosen.why(section, case.name):
             return Result(case.name, case.area, verdict, why)
     why = chosen.why("open", case.name)

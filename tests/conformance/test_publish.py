@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from tests.conformance.publish import PAGE, STORED, page
+from tests.conformance.cases import CaseList, Rule
+from tests.conformance.publish import PAGE, STORED, explained, merged, page
 from tests.conformance.results import Result, Results, Verdict
 
 MACHINE = {"cores": 2, "cpu": "a CPU", "memory_gib": 4, "kernel": "6", "python": "3.13"}
@@ -42,6 +43,30 @@ def test_each_area_has_its_counts_and_each_failure_its_reason() -> None:
     assert (
         "**1 of 3 cases pass as Kubernetes wrote them, in 1 min 1 s; 1 more are refused by design.**" in text
     )
+
+
+def test_cases_that_were_run_again_replace_those_before() -> None:
+    failed = case("[sig-node] Pods", "should run", Verdict.FAILED)
+    other = case("[sig-node] Lease", "should be there", Verdict.OUTSIDE, "objects alone")
+    passed = case("[sig-node] Pods", "should run", Verdict.PASSED)
+    results = merged(Results((failed, other), 61, CONDITIONS), Results((passed,), 5, CONDITIONS))
+    assert (results.cases, results.seconds) == ((passed, other), 61)
+    assert "1 cases that the bed or a repair had changed were run again" in page(results)
+
+
+def test_reasons_are_those_of_the_list_as_it_is_now() -> None:
+    listed = CaseList((Rule("refused", "Daemon", "no machine"), Rule("open", "Pods", "not built")), {}, ())
+    cases = (
+        case("[sig-apps] Daemon set", "should run", Verdict.FAILED),
+        case("[sig-node] Pods", "should run", Verdict.FAILED),
+        case("[sig-node] Pods", "should walk", Verdict.PASSED),
+    )
+    shown = explained(Results(cases, 61, CONDITIONS), listed).cases
+    assert [(each.verdict, each.why) for each in shown] == [
+        (Verdict.REFUSED, "no machine"),
+        (Verdict.FAILED, "not built"),
+        (Verdict.PASSED, ""),
+    ]
 
 
 def test_the_published_page_is_made_from_the_published_results() -> None:
