@@ -25,8 +25,6 @@ STARTS = "• "
 """Of ginkgo's line that says how a case ended."""
 USER_OF_NODE = "conformance-"
 ON_A_NODE = "on-a-node"
-AFTER_WEB = 2
-"""Processes: Deployments fill the Slurm nodes, and more of them would wait for each other."""
 FLAGS = (
     "--provider=local",
     # The virtual nodes' taint: the framework waits for nodes without one before it starts.
@@ -130,7 +128,7 @@ def lanes_of(cases: Sequence[Case], listed: CaseList, nodes: Sequence[str], proc
     lanes = [
         Lane("together", tuple(by_lane.get("", ())), processes),
         Lane("web", tuple(by_lane.get("web", ())), 1),
-        Lane("after-web", tuple(by_lane.get("after-web", ())), AFTER_WEB, after="web"),
+        Lane("after-web", tuple(by_lane.get("after-web", ())), processes, after="web"),
         *(Lane(f"on-{node}", tuple(on_a_node[at :: len(nodes)]), 1, node) for at, node in enumerate(nodes)),
     ]
     return [lane for lane in lanes if lane.cases]
