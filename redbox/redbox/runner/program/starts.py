@@ -67,9 +67,8 @@ LARGEST_MESSAGE = 4096
 DEFAULT_SCRATCH = "/tmp"  # noqa: S108 # a folder of the job's own is made there
 DEVICES = "/dev/"
 TERMINAL = "xterm"
-HOSTS_HEADER = "# Kubernetes-managed hosts file.\n"
+HOSTS_HEADER = "# Kubernetes-managed hosts file.\n"  # as kubelets begin it
 OF_HOST_NETWORK = "# Kubernetes-managed hosts file (host network).\n"
-"""As kubelets begin them, by which programs know them."""
 TERMINAL_SESSION = ("setsid", "-c")  # of util-linux, as nsenter: the terminal becomes that of the container
 WAITING_PATH = "/.redbox-waiting"
 """In a container that has only its files used."""
