@@ -192,8 +192,10 @@ def test_what_is_kept_serves_the_next_release_and_an_uninstall_does_as_told(char
     annotations = {"annotations": {"slurm.redbox.dev/uninstall-workers": "Drain"}}
     chart.kubernetes.patch("controllers.slurm.redbox.dev", RELEASE, {"metadata": annotations}, NAMESPACE)
     chart.helm("uninstall", RELEASE, "--wait", "--timeout=4m")
-    left = chart.kubernetes.list("pod", NAMESPACE)
-    assert [pod["metadata"]["name"] for pod in left if "deletionTimestamp" not in pod["metadata"]] == []
+    # The garbage collector comes after Helm has seen the Controller's end.
+    eventually(
+        lambda: all("deletionTimestamp" in pod["metadata"] for pod in chart.kubernetes.list("pod", NAMESPACE))
+    )
     chart.install(values)
     assert chart.run("cat ~/drained ~/secret") == ("Succeeded", "done\n4711\n")
     assert chart.kubernetes.get("secret", REDBOX, NAMESPACE)["data"]["mark.secret"] == mark
