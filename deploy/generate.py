@@ -25,9 +25,10 @@ from redbox_bed.core.places import Places
 from redbox_bed.programs.helm import ensure_helm
 from redbox_errors.page import errors_page
 from redbox_hosting.api.crds import hosting_crds
+from redbox_hosting.api.field_names import field_names_module
 from redbox_hosting.signals_page import signals_page
 from redbox_operator.api.crds import all_crds
-from redbox_operator.api.schemas.reference_page import kinds_page
+from redbox_reference.kinds_page import kinds_page
 from redbox_resourced.translation.reference_page import pods_page
 
 DEPLOY = Path(__file__).parent
@@ -49,6 +50,7 @@ HOSTING_BEGIN = """\
 Generated from the CRDs by `make generate`. Slurm clusters that Kubernetes runs are in development: fields may
 change between commits.
 """
+HOSTING_FIELDS = DEPLOY.parent / "cli/kubectl_slurm/slinky/known_fields.py"
 HOSTING_SIGNALS = DEPLOY.parent / "docs/reference/hosting-signals.md"
 PODS = DEPLOY.parent / "docs/reference/pods.md"
 ERRORS = DEPLOY.parent / "docs/reference/errors.md"
@@ -277,6 +279,7 @@ def generated() -> Iterator[tuple[Path, Callable[[], str]]]:
         (HOSTING_KINDS, kinds_of_hosting),
         (HOSTING_SIGNALS, signals_page),
         (HOSTING_CRDS, crds_of_hosting),
+        (HOSTING_FIELDS, field_names_module),
         (PODS, pods_page),
         (ERRORS, partial(errors_page, DEPLOY.parent)),
         (CRDS, crds),

@@ -10,7 +10,7 @@ from pydantic import Field, field_validator
 
 from redbox_clusters.names import GROUP, VERSION
 from redbox_kube.api.kinds import Kind
-from redbox_kube.status.models import KubeModel
+from redbox_kube.status.models import KubeModel, StoredObject
 
 PODS_READY = "PodsReady"
 """The condition of a SlurmCluster with pods.enabled: whether pods on its virtual nodes run. By resourced."""
@@ -126,6 +126,20 @@ class PodsSpec(KubeModel):
     )
 
 
+class CaBundleSource(KubeModel):
+    """A ConfigMap with the CA of a red-box."""
+
+    namespace: str = Field(min_length=1, max_length=63, pattern=r"^[a-z0-9-]+$", description="Its namespace.")
+    name: str = Field(min_length=1, max_length=253, pattern=r"^[a-z0-9.-]+$", description="Its name.")
+    key: str = Field(
+        "ca.crt",
+        min_length=1,
+        max_length=253,
+        pattern=r"^[A-Za-z0-9._-]+$",
+        description="Its key with the certificates: PEM.",
+    )
+
+
 class SlurmClusterSpec(KubeModel):
     """A Slurm cluster behind a red-box."""
 
@@ -134,6 +148,11 @@ class SlurmClusterSpec(KubeModel):
         default_factory=bytes,  # a default in the schema would have to be base64 of something
         max_length=65536,
         description="The CA of its certificate: PEM, in base64. Left out: public authorities.",
+    )
+    ca_bundle_from: CaBundleSource | None = Field(
+        None,
+        description="The operator copies the CA from this ConfigMap to `caBundle`, and connects only then. "
+        "It needs the right to get the ConfigMap.",
     )
     audience: str = Field(
         pattern=r"^redbox\.dev/.+$",
@@ -172,6 +191,11 @@ class SlurmClusterSpec(KubeModel):
     )
 
     @property
+    def waits_for_ca(self) -> bool:
+        """Whether the operator has not copied it yet. Without it public authorities would be trusted."""
+        return self.ca_bundle_from is not None and not self.ca_bundle
+
+    @property
     def has_virtual_nodes(self) -> bool:
         """Whether its partitions are virtual nodes: for its SlurmJobs, for pods, or for both."""
         return self.delivery is Delivery.VIRTUAL or self.pods.enabled
@@ -182,23 +206,13 @@ class SlurmClusterSpec(KubeModel):
         return base64.b64decode(given) if isinstance(given, str) else given
 
 
-class SlurmCluster(KubeModel):
-    """A SlurmCluster as stored at the API server."""
+class SlurmCluster(StoredObject):
+    """A SlurmCluster as stored at the API server; it has no namespace, and is for the SlurmJobs of all."""
 
     kind: ClassVar[str] = "SlurmCluster"
 
-    metadata: dict[str, Any]
     spec: SlurmClusterSpec
     status: dict[str, Any] = {}
-
-    @property
-    def name(self) -> str:
-        return str(self.metadata["name"])
-
-    @property
-    def namespace(self) -> str:
-        """The namespace whose SlurmJobs it is for; empty: all."""
-        return ""
 
     @property
     def key(self) -> str:

@@ -47,10 +47,6 @@ class SlurmEndpoint(SlurmCluster):
     kind: ClassVar[str] = "SlurmEndpoint"
 
     @property
-    def namespace(self) -> str:
-        return str(self.metadata["namespace"])
-
-    @property
     def key(self) -> str:
         return endpoint_key(self.namespace, self.name)
 

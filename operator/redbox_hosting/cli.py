@@ -77,10 +77,9 @@ def run(
 def attach_redbox(
     name: Annotated[str, typer.Argument(help="The red-box's Service, Secret and ConfigMap.")],
     namespace: Annotated[str, typer.Option(envvar="REDBOX_NAMESPACE", help="Their namespace.")],
-    slurm_cluster: Annotated[str, typer.Option(help="The SlurmCluster that points to it.")],
 ) -> None:
-    """Make the keys of a red-box for a hosted cluster, once, and publish the public ones."""
-    redbox = AttachedRedbox(name, namespace, slurm_cluster)
+    """Make the keys of a red-box for a hosted cluster once, renew its certificate, publish what is public."""
+    redbox = AttachedRedbox(name, namespace)
     say(run_once("redbox-hosting", lambda objects: attach(objects, redbox)))
 
 

@@ -96,8 +96,8 @@ OTHER_CONDITIONS = [
     (
         "Controller",
         "HomesValid",
-        "Problems, NoProblems",
-        "false: the claim cannot be shared, or a folder is not its user's",
+        "Problems, NotMadeHere, NoProblems",
+        "false: the claim cannot be shared, or a folder is not its user's; NotMadeHere: the homes are yours",
     ),
     (
         "Controller",

@@ -13,7 +13,8 @@ import pytest
 from kubectl_slurm.commands.into_jobs.copies import PACK, unpack, upload
 from kubectl_slurm.errors import PluginError
 from kubectl_slurm.kubectl.program import Kubectl as Program
-from tests.cli.factories import slurmjob
+from kubectl_slurm.slurmjobs.entering import TAINT_SLURM, JobEntry
+from tests.cli.factories import slurmjob, view
 from tests.cli.harness import Kubectl, run
 
 
@@ -236,9 +237,10 @@ def test_a_copy_that_fails_here_ends_though_the_job_has_more_to_send(
 def upload_here(source: Path, target: str, folder: Path) -> None:
     """As into a job, whose files are those of this machine."""
     program = folder / "kubectl"
-    program.write_text('#!/bin/sh\nexec "$@"\n')
+    program.write_text('#!/bin/sh\nwhile [ "$1" != -- ]; do shift; done\nshift\nexec "$@"\n')
     program.chmod(0o755)
-    upload(Program(str(program)), lambda command, *, stdin: [*command] if stdin else [], source, target)
+    pod = {"spec": {"tolerations": [{"key": TAINT_SLURM}]}}
+    upload(Program(str(program)), JobEntry(view(), pod), source, target)
 
 
 def test_a_folder_that_is_there_gets_the_files_of_the_new_one(tmp_path: Path) -> None:

@@ -366,14 +366,6 @@ def test_where_clusters_are_out_of_sight_any_partition_may_be_there(kubectl: Kub
     assert run(kubectl, "queue", "-p", "nowhere", "--noheader").returncode == 0
 
 
-def test_a_slurmcluster_of_an_older_operator_is_shown_as_far_as_it_goes(kubectl: Kubectl) -> None:
-    kubectl.answers("clusters", [slurmcluster(partitions=2, nodes={"idle": 3})])
-    ended = run(kubectl, "info")
-    assert [line.split()[0] for line in ended.stdout.splitlines()] == ["PARTITION", "debug", "long"]
-    assert "not what is free" in ended.stderr
-    assert "3 idle nodes in all" in ended.stderr
-
-
 def test_a_sentence_of_strangers_words_cannot_change_the_terminal(
     capsys: pytest.CaptureFixture[str],
 ) -> None:

@@ -14,11 +14,12 @@ from pydantic import BaseModel
 
 from redbox.settings import load_settings
 from redbox_bed.core.places import CHECKOUT
+from redbox_clusters.slurm_cluster import SlurmClusterSpec
 from redbox_hosting.api.controller import ControllerSpec
 from redbox_hosting.api.daemons import AccountingSpec, LoginSetSpec
 from redbox_hosting.api.nodeset import NodeSetSpec
-from redbox_hosting.attach import AttachedRedbox
-from redbox_hosting.build.pods.pod_security import beyond_plain
+from redbox_hosting.attach import CA, AttachedRedbox
+from redbox_hosting.build.pods.pod_security import beyond_plain, places_of
 from redbox_hosting.build.users.unix_lines import GROUP, PASSWD
 from tests.hosting.build.pod_security import beyond_restricted
 
@@ -130,22 +131,49 @@ def test_the_login_pods_trust_the_authority_that_the_job_makes_for_red_boxs_user
 def test_the_certificate_is_for_the_endpoint(objects: Callable[..., Objects]) -> None:
     endpoint = objects()["SlurmCluster", "slurm"]["spec"]["endpoint"]
     host = endpoint.removeprefix("https://").removesuffix(":8443")
-    assert host in AttachedRedbox("slurm-redbox", "hpc", "slurm").hosts
+    assert host in AttachedRedbox("slurm-redbox", "hpc").hosts
 
 
-def test_the_job_of_keys_reads_one_secret_and_changes_one_slurm_cluster(
+def test_the_job_of_keys_has_rights_to_one_secret_and_one_config_map_alone(
+    objects: Callable[..., Objects],
+) -> None:
+    """In particular none to the SlurmCluster, which decides where everybody's tokens are sent."""
+    found = objects("--no-hooks")
+    rules = found["Role", "slurm-redbox-keys"]["rules"]
+    beyond = [rule for rule in rules if set(rule["verbs"]) - {"create"}]
+    assert [(rule["resources"], rule["verbs"], rule["resourceNames"]) for rule in beyond] == [
+        (["secrets", "configmaps"], ["get", "patch"], ["slurm-redbox"])
+    ]
+    assert {kind for kind, _ in found if kind.startswith("ClusterRole")} == {"ClusterRoleBinding"}
+    (binding,) = (body for (kind, _), body in found.items() if kind == "ClusterRoleBinding")
+    assert binding["roleRef"]["name"] == "system:service-account-issuer-discovery"
+
+
+def test_the_ca_is_copied_by_red_boxs_operator_which_may_read_it(objects: Callable[..., Objects]) -> None:
+    found = objects(operator={"namespace": "boxes"})
+    cluster = SlurmClusterSpec.model_validate(found["SlurmCluster", "slurm"]["spec"])
+    source = cluster.ca_bundle_from
+    assert source is not None
+    assert (source.namespace, source.name, source.key) == ("hpc", "slurm-redbox", CA)
+    (rule,) = found["Role", "slurm-redbox-ca"]["rules"]
+    assert (rule["resources"], rule["resourceNames"], rule["verbs"]) == (
+        ["configmaps"],
+        [source.name],
+        ["get"],
+    )
+    assert found["RoleBinding", "slurm-redbox-ca"]["subjects"] == [
+        {"kind": "ServiceAccount", "name": "redbox-operator", "namespace": "boxes"}
+    ]
+
+
+def test_what_makes_the_keys_runs_again_each_week_and_renews_the_certificate(
     objects: Callable[..., Objects],
 ) -> None:
     found = objects()
-    rules = found["Role", "slurm-redbox-keys"]["rules"]
-    readable = [rule for rule in rules if "secrets" in rule["resources"] and set(rule["verbs"]) - {"create"}]
-    assert [(rule["verbs"], rule["resourceNames"]) for rule in readable] == [(["get"], ["slurm-redbox"])]
-    (rule,) = found["ClusterRole", "hpc:slurm-redbox-keys"]["rules"]
-    assert (rule["resources"], rule["verbs"], rule["resourceNames"]) == (
-        ["slurmclusters"],
-        ["get", "patch"],
-        ["slurm"],
-    )
+    (job,) = (body["spec"] for (kind, name), body in found.items() if kind == "Job" and "keys" in name)
+    again = found["CronJob", "slurm-redbox-keys"]["spec"]
+    assert again["jobTemplate"]["spec"] == job
+    assert again["schedule"].split()[-1] == "1"
 
 
 def test_every_pod_of_its_own_is_restricted(objects: Callable[..., Objects]) -> None:
@@ -156,7 +184,7 @@ def test_every_pod_of_its_own_is_restricted(objects: Callable[..., Objects]) -> 
     ]
     assert len(pods) == 3
     for pod in pods:
-        assert beyond_plain("redbox", pod) == []
+        assert beyond_plain("redbox", pod, places_of(pod)) == []
         assert beyond_restricted("redbox", pod) == []
 
 

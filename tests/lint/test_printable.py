@@ -58,7 +58,7 @@ OTHER_EDGES = {
     ("resourced/redbox_resourced/pods_condition.py", "_write"),
 }
 OWN_OBJECTS = {
-    ("operator/redbox_hosting/attach.py", "_publish_ssh_ca"),
+    ("operator/redbox_hosting/attach.py", "attach"),
     ("operator/redbox_kube/controller/owned.py", "_apply"),
     ("operator/redbox_kube/install/crd_upgrade.py", "upgrade_crds"),
     ("resourced/redbox_resourced/service_endpoints/reconciler.py", "_reconcile_pod"),

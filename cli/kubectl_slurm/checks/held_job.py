@@ -55,7 +55,7 @@ class HeldJob:
 
 def _partition(cluster: ClusterView, allowed: tuple[str, ...]) -> str:
     """One of those that the mapping allows, the default first; none where Slurm's default may be used."""
-    there = [each for each in cluster.partitions or () if not allowed or each.name in allowed]
+    there = [each for each in cluster.partitions if not allowed or each.name in allowed]
     first = min(there, key=lambda each: (not each.is_default, each.state != "up"), default=None)
     if first is None:
         return allowed[0] if allowed else ""

@@ -182,7 +182,7 @@ def _cluster(kubectl: Kubectl, job: SlurmJobView) -> ClusterView | None:
 
 
 def _partition(cluster: ClusterView | None, job: SlurmJobView) -> ListedPartition | None:
-    partitions = (cluster.partitions if cluster else None) or []
+    partitions = cluster.partitions if cluster else []
     return next(
         (
             item

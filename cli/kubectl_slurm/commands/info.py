@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 
 from kubectl_slurm.errors import EXIT_FAILED
 from kubectl_slurm.options import invocation_of, parser_of
-from kubectl_slurm.slurmjobs.clusters import ClusterView, ListedPartition, list_clusters, no_partition
+from kubectl_slurm.slurmjobs.clusters import ListedPartition, list_clusters, no_partition
 from kubectl_slurm.terminal.documents import as_json, as_yaml, listing
 from kubectl_slurm.terminal.screen import note, one_line
 from kubectl_slurm.terminal.table import Cell, Column, Row, render
@@ -32,7 +32,6 @@ WIDE = (
     Column("LARGESTNODE", importance=1),
     Column("REASON", importance=2),
 )
-NO_PARTITIONS = "Red Box's operator publishes names of partitions and states of nodes here, not what is free"
 
 
 def run(command: str, words: Sequence[str], given: Sequence[str], environment: Mapping[str, str]) -> int:
@@ -54,13 +53,11 @@ def run(command: str, words: Sequence[str], given: Sequence[str], environment: M
     for cluster in clusters:
         if cluster.trouble:
             note(f"{cluster.name} may be shown as it was: {one_line(cluster.trouble)}")
-        if cluster.partitions is None:
-            note(f"{cluster.name}: {NO_PARTITIONS}.")
     wanted_names = options.partition.split(",") if options.partition else None
     found = [
         partition
         for cluster in clusters
-        for partition in cluster.partitions or _by_name(cluster)
+        for partition in cluster.partitions
         if wanted_names is None or partition.name in wanted_names
     ]
     missing = {*(wanted_names or ())} - {partition.name for partition in found}
@@ -80,28 +77,16 @@ def run(command: str, words: Sequence[str], given: Sequence[str], environment: M
             columns = [*((CLUSTER,) if several else ()), *COLUMNS, *(WIDE if wide else ())]
             rows = [_row(partition, several=several, wide=wide) for partition in found]
             call.screen.write(render(columns, rows, call.screen, headings=not options.noheader))
-            _nodes_of(clusters)
     return EXIT_FAILED if missing else 0
-
-
-def _by_name(cluster: ClusterView) -> list[ListedPartition]:
-    return [ListedPartition(cluster.name, {"name": name}) for name in cluster.partition_names]
-
-
-def _nodes_of(clusters: Sequence[ClusterView]) -> None:
-    for cluster in clusters:
-        if cluster.partitions is None and (nodes := cluster.status.get("nodes")):
-            note(f"{cluster.name} has {_states(nodes)} nodes in all.")
 
 
 def _row(partition: ListedPartition, *, several: bool, wide: bool) -> Row:
     state = partition.state
-    is_published = bool(state)
     row: list[str | Cell] = [
         *((partition.cluster,) if several else ()),
         f"{partition.name}*" if partition.is_default else partition.name,
         Cell(state or "?", "" if state in {"up", ""} else "red"),
-        limit(partition.limit("maxTimeS")) if is_published else "?",
+        limit(partition.limit("maxTimeS")),
         *(_share(partition, name) for name in ("nodes", "cpus")),
         _share(partition, "memMb", shown=megabytes),
         _share(partition, "gpus"),

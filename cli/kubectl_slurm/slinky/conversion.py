@@ -19,6 +19,7 @@ from kubectl_slurm.slinky.edited import (
     mapping_at,
 )
 from kubectl_slurm.slinky.kinds import RULES, check_config_maps, convert_kind, list_users_of_tokens
+from kubectl_slurm.slinky.unknown_fields import name_unknown_fields
 from redbox_shared.hosted_settings.keys import REFUSED_FILES
 from redbox_shared.printable import printable
 
@@ -26,6 +27,7 @@ SERVERS_OWN = (
     *("creationTimestamp", "deletionGracePeriodSeconds", "deletionTimestamp", "finalizers", "generation"),
     *("managedFields", "ownerReferences", "resourceVersion", "selfLink", "uid"),
 )
+PARTS = frozenset({"apiVersion", "kind", "metadata", "spec", "status"})
 APPLIED = "kubectl.kubernetes.io/last-applied-configuration"
 
 
@@ -65,6 +67,8 @@ def convert(documents: Iterable[ManifestDocument], *, profile: str = "Plain", im
         convert_kind(each)
     list_users_of_tokens(objects)
     check_config_maps(objects, config_maps, REFUSED_FILES)
+    for each in objects:
+        name_unknown_fields(each)
     written = [each.manifest if isinstance(each, EditedObject) else _kept(each) for each in made]
     notes += [note for each in objects for note in each.notes]
     return Conversion(written, notes, len(objects))
@@ -84,6 +88,8 @@ def _edited(value: Fields, profile: str, image: str) -> EditedObject:
         edited.note(f"metadata {', '.join(servers)}", Outcome.DROPPED, "the API server and kubectl set it")
     if "status" in copy:
         edited.note("status", Outcome.DROPPED, "the operator sets it")
+    if others := sorted(map(str, copy.keys() - PARTS)):
+        edited.note(", ".join(others), Outcome.DROPPED, "no object of Kubernetes has it there")
     return edited
 
 

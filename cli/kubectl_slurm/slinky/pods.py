@@ -6,6 +6,7 @@ Slinky's images are built for its own entry, accounts and privileges; those of h
 from __future__ import annotations
 
 from kubectl_slurm.slinky.edited import OLD_GROUP, EditedObject, Fields, Outcome, list_at, mapping_at
+from redbox_shared.hosted_settings.plain_profile import BASELINE_CAPABILITIES, RESTRICTED_VOLUMES
 
 DAEMONS = {
     "Controller": "slurmctld",
@@ -24,18 +25,6 @@ NEW_LABELS = {
     f"nodeset.{OLD_GROUP}/pod-name": "statefulset.kubernetes.io/pod-name",
 }
 NOT_OF_SLURMD = ("lifecycle", "livenessProbe", "restartPolicy", "restartPolicyRules", "startupProbe")
-BASELINE_CAPABILITIES = frozenset(
-    {
-        *("AUDIT_WRITE", "CHOWN", "DAC_OVERRIDE", "FOWNER", "FSETID", "KILL", "MKNOD"),
-        *("NET_BIND_SERVICE", "SETFCAP", "SETGID", "SETPCAP", "SETUID", "SYS_CHROOT"),
-    }
-)
-RESTRICTED_VOLUMES = frozenset(
-    {
-        *("configMap", "csi", "downwardAPI", "emptyDir", "ephemeral", "persistentVolumeClaim"),
-        *("projected", "secret"),
-    }
-)
 OF_PRIVILEGED = (
     "the profile Plain does not allow it; --profile Privileged, for a namespace that may, keeps it"
 )

@@ -99,12 +99,8 @@ class ClusterView:
         return [str(name) for name in self.status.get("partitionNames") or ()]
 
     @property
-    def partitions(self) -> list[ListedPartition] | None:
-        """None: this operator publishes their names alone."""
-        published = self.status.get("partitions")
-        if not isinstance(published, list):
-            return None
-        return [ListedPartition(self.name, partition) for partition in published]
+    def partitions(self) -> list[ListedPartition]:
+        return [ListedPartition(self.name, partition) for partition in self.status.get("partitions") or ()]
 
     @property
     def trouble(self) -> str:

@@ -40,9 +40,9 @@ class JobEntry:
         node = [f"--node={self.node}"] if self.node else []
         return [*node, *([f"--task={self.task}"] if self.task is not None else [])]
 
-    def arguments(self, command: Sequence[str], *, stdin: bool) -> list[str]:
-        """The arguments of kubectl that run this command in the job."""
-        terminal = stdin and sys.stdin.isatty() and sys.stdout.isatty()
+    def arguments(self, command: Sequence[str], *, stdin: bool, tty: bool = True) -> list[str]:
+        """The arguments of kubectl that run this command in the job; `tty`: with the terminal, if any."""
+        terminal = tty and stdin and sys.stdin.isatty() and sys.stdout.isatty()
         streams = [*(["--stdin"] if stdin else []), *(["--tty"] if terminal else []), "--quiet"]
         return ["exec", *streams, self.job.pod, "--", *self._in_pod(command)]
 

@@ -12,7 +12,7 @@ import socket
 import time
 from functools import partial
 from itertools import count
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
 from redbox_companion.redbox_client import RedboxUnreachable, UpgradeRefused
 from redbox_companion.streams.frames import ProtocolError
@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 
     from redbox_companion.redbox_client import BlockingClient
     from redbox_companion.settings import JobPort
+    from redbox_companion.streams.ports import JobPorts
 
 OPEN = 6
 MOST_CONNECTIONS = 64
@@ -41,18 +42,6 @@ REFUSED_BACKOFF = Backoff(PROBE_EVERY_S, 15.0)
 """A job may wait for hours before it runs; a connection does not wait for this."""
 
 
-class Observer(Protocol):
-    """What the forward reports."""
-
-    def port_answers(self, port: JobPort, *, answers: bool) -> None: ...
-
-    def probe_failed(self, port: JobPort, why: RemoteEnded) -> None: ...
-
-    def connection_failed(self, port: JobPort, why: RemoteEnded) -> None: ...
-
-    def forward_failed(self, why: Exception) -> None: ...
-
-
 class ForwardedPorts:
     """Listens, probes and carries; `run` never returns."""
 
@@ -60,9 +49,9 @@ class ForwardedPorts:
         self,
         upgrade: Callable[[], JobChannel],
         listeners: list[tuple[socket.socket, JobPort]],
-        observer: Observer,
+        observer: JobPorts,
     ) -> None:
-        """`upgrade` begins a forward, or raises UpgradeRefused or RedboxUnreachable."""
+        """`upgrade` begins a forward, or raises UpgradeRefused or RedboxUnreachable; `observer` reports."""
         self._upgrade = upgrade
         self._listeners = {listener.fileno(): (listener, port) for listener, port in listeners}
         self._observer = observer

@@ -20,7 +20,8 @@ class ControllerStatus(ConditionedStatus):
     image: str | None = Field(
         None,
         max_length=1024,
-        description="The image that slurmctld was seen to run. Workers and slurmrestd follow it.",
+        description="The image that slurmctld was seen to run. Workers and slurmrestd follow it, and a "
+        "Controller that names no image keeps it. Where slurmctld runs elsewhere it is slurmrestd's.",
     )
     rotated_keys: str | None = Field(
         None,
@@ -68,6 +69,11 @@ class AccountingStatus(ConditionedStatus):
     """The status of an Accounting."""
 
     version: str | None = Field(None, max_length=32, description="The release of the running slurmdbd.")
+    database_image: str | None = Field(
+        None,
+        max_length=1024,
+        description="The image that MariaDB was seen to run. An Accounting that names none keeps it.",
+    )
 
 
 class TokenStatus(ConditionedStatus):

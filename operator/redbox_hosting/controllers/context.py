@@ -78,8 +78,12 @@ class HostingContext:
         return found
 
     def cell_of(self, controller: SlurmController) -> SlurmCell:
-        """The cluster as builders see it; raises StepFailed without an image of a known release."""
-        return self._cell(controller, str(controller.spec.slurmctld.get("image") or self.images.slurm))
+        """The cluster as builders see it; raises StepFailed without an image of a known release.
+
+        A Controller that names no image keeps the one that runs: a new operator replaces no daemon.
+        """
+        asked = controller.spec.slurmctld.get("image") or controller.status.image
+        return self._cell(controller, str(asked or self.images.slurm))
 
     def running_cell_of(self, controller: SlurmController) -> SlurmCell:
         """With the image that slurmctld was seen to run, for daemons that must not be newer."""

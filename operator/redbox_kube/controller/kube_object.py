@@ -11,7 +11,7 @@ from redbox_kube.api.informer import Place
 from redbox_kube.api.kinds import Kind
 from redbox_kube.api.objects import Object, ResourcePath
 from redbox_kube.status.conditions import StatusCondition
-from redbox_kube.status.models import KubeModel, StatusPart
+from redbox_kube.status.models import StatusPart, StoredObject
 
 
 class ConditionedStatus(StatusPart):
@@ -26,39 +26,14 @@ class ConditionedStatus(StatusPart):
     )
 
 
-class KubeObject(KubeModel):
+class KubeObject(StoredObject):
     """Base of our kinds; each adds its `spec` and narrows `status`."""
 
-    metadata: dict[str, Any]
     status: ConditionedStatus = ConditionedStatus()
-
-    @property
-    def name(self) -> str:
-        return str(self.metadata["name"])
-
-    @property
-    def namespace(self) -> str:
-        return str(self.metadata.get("namespace", ""))
-
-    @property
-    def uid(self) -> str:
-        return str(self.metadata["uid"])
 
     @property
     def place(self) -> Place:
         return self.namespace, self.name
-
-    @property
-    def generation(self) -> int | None:
-        return self.metadata.get("generation")
-
-    @property
-    def finalizers(self) -> list[str]:
-        return list(self.metadata.get("finalizers") or ())
-
-    @property
-    def being_deleted(self) -> bool:
-        return "deletionTimestamp" in self.metadata
 
     @property
     def user_input(self) -> tuple[object, ...]:

@@ -36,10 +36,6 @@ class NamespaceLeases:
     def may_write(self, namespace: str) -> bool:
         return namespace in self._held
 
-    def may_delete(self, namespace: str) -> bool:
-        """Whether no newer release has written there."""
-        return not self.why_not_delete(namespace)
-
     def why_not_delete(self, namespace: str) -> str:
         """Empty if deletions are safe there."""
         if namespace not in self._held:

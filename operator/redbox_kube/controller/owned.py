@@ -78,12 +78,11 @@ class OwnedObjects:
         owner_kind: Kind,
         kinds: Iterable[Kind],
         *,
-        namespaces: Sequence[str] = EVERYWHERE,
         managed: ManagedKinds | None = None,
         replaced: Iterable[Kind] = (),
     ) -> None:
         """`managed`: watches that others have too, in place of its own."""
-        managed = managed or ManagedKinds(writer.objects, namespaces)
+        managed = managed or ManagedKinds(writer.objects)
         self._writer = writer
         self._objects = writer.objects
         self._owner_kind = owner_kind

@@ -31,11 +31,6 @@ class WorkQueue(Generic[KeyT]):
         """How many keys are queued or worked on."""
         return len(self._queued | self._working)
 
-    @property
-    def is_idle(self) -> bool:
-        """Whether no key is queued or worked on; alarms may be set."""
-        return not self._queued and not self._working
-
     def add(self, key: KeyT) -> None:
         """Process it as soon as possible."""
         if key in self._working:

@@ -48,13 +48,6 @@ class StatusWriter:
         self.count(f"{where.kind}/status", "apply")
         return written
 
-    async def withdraw_status(self, where: ResourcePath, *, version: str) -> None:
-        """Remove the whole status of this version, which the schema in force does not allow."""
-        await self.objects.merge(
-            where, {"metadata": {"resourceVersion": version}, "status": None}, subresource="status"
-        )
-        self.count(f"{where.kind}/status", "patch")
-
     async def finalizers(self, where: ResourcePath, finalizers: list[str], *, version: str) -> Object | None:
         """Replace the finalizers; returns the object, or None if this version is not the newest."""
         written = await self.objects.set_finalizers(where, finalizers, resource_version=version)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from enum import StrEnum
@@ -178,7 +178,7 @@ def cluster_status_of(facts: ClusterFacts) -> SlurmClusterStatus:
             "partition_names": partition_names(facts.partitions),
             "partitions": before.partitions if kept else statuses,
         }
-    generation = facts.cluster.metadata.get("generation")
+    generation = facts.cluster.generation
     conditions = conditions_of(before.conditions, _conditions(facts), facts.now, generation)
     return before.model_copy(update={**new, "conditions": conditions, "observed_generation": generation})
 
@@ -205,7 +205,7 @@ def _conditions(facts: ClusterFacts) -> Iterator[NewCondition]:
             "and resourced.pods.enabled"
         )
         yield NewCondition(ClusterCondition.PODS_READY, NOT_REPORTED, message, holds=False)
-    if "deletionTimestamp" in facts.cluster.metadata and facts.in_use_by:
+    if facts.cluster.being_deleted and facts.in_use_by:
         users = facts.in_use_by
         yield NewCondition(ClusterCondition.IN_USE, users.reason, users.message, holds=True)
 
@@ -255,15 +255,6 @@ def cluster_events(before: SlurmClusterStatus, after: SlurmClusterStatus) -> lis
 def _severity(condition: StatusCondition) -> str:
     good = condition.type in GOOD
     return NORMAL if (condition.status is ConditionStatus.TRUE) is good else WARNING
-
-
-def has_older_form(status: Mapping[str, object]) -> bool:
-    """Whether an operator of before `partitions` was a list has written it: that status cannot be applied to.
-
-    A part of it cannot be removed either: without the record of its owners, conditions would have an owner
-    that never removes them.
-    """
-    return isinstance(status.get("partitions"), int)
 
 
 def is_reported(condition: StatusCondition, cluster: SlurmCluster) -> bool:

@@ -5,7 +5,7 @@ Jobs of old kinds are translated into it when they are decoded; `resource` is th
 
 from __future__ import annotations
 
-from typing import Annotated, Any, NamedTuple, Self
+from typing import Annotated, NamedTuple, Self
 
 from pydantic import ConfigDict, Field, model_validator
 
@@ -14,7 +14,7 @@ from redbox_clusters.names import SLURM_JOBS
 from redbox_kube.api.kinds import Kind
 from redbox_kube.api.objects import ResourcePath
 from redbox_kube.schemas.openapi import rule
-from redbox_kube.status.models import KubeModel
+from redbox_kube.status.models import KubeModel, StoredObject
 from redbox_operator.api.slurmjob_fields import (
     DNS_LABEL,
     ContainerSpec,
@@ -196,10 +196,9 @@ def path_of(ref: SlurmJobRef) -> ResourcePath:
     return ResourcePath(ref.resource, ref.name, ref.namespace)
 
 
-class SlurmJob(KubeModel):
+class SlurmJob(StoredObject):
     """A job as stored at the API server, of our kind or of an old one."""
 
-    metadata: dict[str, Any]
     spec: SlurmJobSpec
     status: SlurmJobStatus = Field(default_factory=SlurmJobStatus)
     resource: Kind = SLURM_JOBS
@@ -211,33 +210,13 @@ class SlurmJob(KubeModel):
         return SlurmJobRef(self.resource, self.namespace, self.name)
 
     @property
-    def name(self) -> str:
-        return str(self.metadata["name"])
-
-    @property
-    def namespace(self) -> str:
-        return str(self.metadata["namespace"])
-
-    @property
-    def uid(self) -> str:
-        return str(self.metadata["uid"])
-
-    @property
     def annotations(self) -> dict[str, str]:
         return dict(self.metadata.get("annotations", {}))
 
     @property
-    def finalizers(self) -> list[str]:
-        return list(self.metadata.get("finalizers", []))
-
-    @property
-    def being_deleted(self) -> bool:
-        return "deletionTimestamp" in self.metadata
-
-    @property
     def user_input(self) -> tuple[object, ...]:
         """What users change: spec and deletion raise the generation, annotations do not."""
-        return self.metadata.get("generation"), self.being_deleted, self.annotations
+        return self.generation, self.being_deleted, self.annotations
 
 
 def awaits_pods(spec: SlurmJobSpec, status: SlurmJobStatus) -> bool:

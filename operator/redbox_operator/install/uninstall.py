@@ -20,7 +20,6 @@ from redbox_clusters.names import FINALIZER_VOLUME, LABEL_JOB_UID, LABEL_VIRTUAL
 from redbox_clusters.slurm_cluster import SLURM_CLUSTERS
 from redbox_clusters.virtual_pods import SubmittedPod, submitted_pods
 from redbox_kube.api import kinds
-from redbox_kube.api.kinds import Kind
 from redbox_kube.api.lease import LeaseObservation
 from redbox_kube.api.objects import ApiError, ApiRefused, Object, ObjectClient, PodRef, ResourcePath
 from redbox_kube.install.parallel import failures_of
@@ -82,7 +81,6 @@ class Uninstall:
     jobs: JobsPolicy
     cancel_within_s: float
     report: Report
-    job_kinds: Sequence[Kind] = RESOURCES
 
     async def run(self) -> None:
         """All steps. It can be repeated after a failure, and continues there."""
@@ -231,7 +229,7 @@ class Uninstall:
             return job
 
     async def _jobs(self) -> AsyncIterator[Object]:
-        for kind in self.job_kinds:
+        for kind in RESOURCES:
             for namespace in self.watched or ("",):
                 where = ResourcePath(kind, "", namespace)
                 async for job in if_served(where, self.objects.list_all(where)):

@@ -90,7 +90,7 @@ class ClusterStatusWriter:
             self._limited and entry.written and differ_in_times_only(entry.written, after)
         ):
             return
-        uid = str(entry.cluster.metadata["uid"])
+        uid = entry.cluster.uid
         if entry.cluster.namespace and (pause_s := self._pace.take(uid)):
             self._write_later(entry.cluster.key, pause_s)
             return

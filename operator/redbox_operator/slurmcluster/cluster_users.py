@@ -26,7 +26,7 @@ async def users_of(
     Pods with jobs of their own are looked for, too; an operator that is `limited` to namespaces has none
     beside it.
     """
-    if "deletionTimestamp" not in cluster.metadata:
+    if not cluster.being_deleted:
         return ClusterUsers()
     jobs = [job.ref.full_name for job in cache.jobs_of(cluster.key) if job.has_companion and not job.finished]
     if cluster.spec.abandon_jobs or limited:

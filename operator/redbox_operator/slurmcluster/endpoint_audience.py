@@ -40,7 +40,7 @@ def audience_config_map(endpoint: SlurmEndpoint) -> Object:
         "apiVersion": API_VERSION,
         "kind": endpoint.kind,
         "name": endpoint.name,
-        "uid": endpoint.metadata["uid"],
+        "uid": endpoint.uid,
     }
     return {
         "apiVersion": "v1",

@@ -24,8 +24,9 @@ from redbox_kube.runtime.paces import Pace, PacedCalls
 from redbox_kube.runtime.work_queue import WorkQueue
 from redbox_kube.status.status_writer import StatusWriter
 from redbox_operator.api.constants import CLUSTER_FINALIZER, cluster_finalizer
-from redbox_operator.api.slurmcluster_status import ClusterUsers, has_older_form
+from redbox_operator.api.slurmcluster_status import ClusterUsers
 from redbox_operator.object_cache import ObjectCache, is_higher
+from redbox_operator.slurmcluster.ca_bundle import COPIED_S, WAITS_S, copy_ca_bundle
 from redbox_operator.slurmcluster.cluster_status import ClusterStatusWriter, path_of_cluster
 from redbox_operator.slurmcluster.cluster_users import may_still_submit, users_of
 from redbox_operator.slurmcluster.endpoint_addresses import EndpointAddresses
@@ -112,7 +113,7 @@ class SlurmClusters:
             entry = self._entries[key] = ClusterEntry(cluster)
         entry.cluster = cluster
         self._find_places(key, cluster)
-        if before is None or before.spec != cluster.spec or before.metadata["uid"] != cluster.metadata["uid"]:
+        if before is None or before.spec != cluster.spec or before.uid != cluster.uid:
             self._disconnect(entry)
             self._connect(entry)
             self._wake_cluster(key)
@@ -140,8 +141,8 @@ class SlurmClusters:
 
     def _find_places(self, key: str, cluster: SlurmCluster) -> None:
         if isinstance(cluster, SlurmEndpoint):
-            created, uid = str(cluster.metadata.get("creationTimestamp", "")), str(cluster.metadata["uid"])
-            self._pass_places(self._places.add(key, cluster.namespace, created, uid))
+            created = str(cluster.metadata.get("creationTimestamp", ""))
+            self._pass_places(self._places.add(key, cluster.namespace, created, cluster.uid))
 
     def _pass_places(self, keys: Collection[str]) -> None:
         """These SlurmEndpoints have a place now, or another one has it.
@@ -179,6 +180,9 @@ class SlurmClusters:
             self.links.troubles[key] = why
             spec = entry.cluster.spec.model_copy(update={"ca_bundle": b""})  # there may be thousands
             entry.cluster = entry.cluster.model_copy(update={"spec": spec})
+            return
+        if entry.cluster.spec.waits_for_ca:
+            self.links.troubles.setdefault(key, NOT_CONNECTED)
             return
         try:
             entry.link = link_to(
@@ -257,32 +261,38 @@ class SlurmClusters:
         if isinstance(entry.cluster, SlurmEndpoint):
             await self._reconcile_endpoint(entry, entry.cluster)
             return
-        metadata = entry.cluster.metadata
-        where = path_of_cluster(entry.cluster)
-        if "deletionTimestamp" in metadata and not self._jobs_listed:
+        being_deleted, finalizers = entry.cluster.being_deleted, entry.cluster.finalizers
+        if being_deleted and not self._jobs_listed:
             return
-        if has_older_form(entry.cluster.status):
-            await self._writer.withdraw_status(where, version=str(metadata["resourceVersion"]))
-            return  # the watch shows it
-        finalizers = list(metadata.get("finalizers", []))
         in_use_by = await users_of(entry.cluster, self._writer.objects, self._cache, limited=self._limited)
         is_kept = bool(in_use_by) or may_still_submit(entry.cluster)
         wanted = [item for item in finalizers if item not in {CLUSTER_FINALIZER, self._finalizer}]
-        if "deletionTimestamp" not in metadata or is_kept:
+        if not being_deleted or is_kept:
             wanted.append(self._finalizer)
         if sorted(wanted) != sorted(finalizers):
-            changed = await self._writer.finalizers(where, wanted, version=str(metadata["resourceVersion"]))
+            where, version = path_of_cluster(entry.cluster), str(entry.cluster.metadata["resourceVersion"])
+            changed = await self._writer.finalizers(where, wanted, version=version)
             if changed is None or not wanted:
                 return  # gone, or changed: the watch shows it
             entry.cluster = entry.cluster.model_copy(update={"metadata": changed["metadata"]})
+        await self._copy_ca_bundle(entry)
         await self._statuses.write(entry, in_use_by)
         if is_kept:
             self._queue.add_later(name, PAUSE_S)
         if entry.link is not None and entry.link.partition_watch.use_due_in_s:
             self._queue.add_later(name, entry.link.partition_watch.use_due_in_s)
 
+    async def _copy_ca_bundle(self, entry: ClusterEntry) -> None:
+        """The watch shows what it has written, which connects the SlurmCluster."""
+        if (source := entry.cluster.spec.ca_bundle_from) is None:
+            return
+        problem = await copy_ca_bundle(self._writer, entry.cluster, source)
+        if problem and entry.cluster.spec.waits_for_ca:
+            self.links.troubles[entry.cluster.key] = problem
+        self._queue.add_later(entry.cluster.key, WAITS_S if entry.cluster.spec.waits_for_ca else COPIED_S)
+
     async def _reconcile_endpoint(self, entry: ClusterEntry, endpoint: SlurmEndpoint) -> None:
-        if "deletionTimestamp" in endpoint.metadata:
+        if endpoint.being_deleted:
             return  # nothing of ours keeps it
         if problem := await publish_audience(self._writer, endpoint):
             self._disconnect(entry)

@@ -96,7 +96,7 @@ class AttemptPods:
         problem = problem_of(job, self._host_paths) or problem_of_cluster(job, self._links.names())
         if problem or link is None:
             return problem, ()
-        if "deletionTimestamp" in link.cluster.metadata:
+        if link.cluster.being_deleted:
             message = f"{link.cluster.title} is being deleted: name another one in a new SlurmJob"
             return StatusProblem("ClusterBeingDeleted", message), ()
         missing = problem_of_partition(job, link.cluster, link.partition_watch.partitions)

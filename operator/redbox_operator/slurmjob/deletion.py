@@ -96,8 +96,7 @@ class Deletion:
         status, message = job.status, printable(message)
         others = [_unchanged(item) for item in status.conditions if item.type != ConditionType.FINISHED]
         finished = NewCondition(ConditionType.FINISHED, "Cancelling", message, holds=False)
-        generation = job.metadata.get("generation")
-        conditions = conditions_of(status.conditions, [*others, finished], now(), generation)
+        conditions = conditions_of(status.conditions, [*others, finished], now(), job.generation)
         after = status.model_copy(update={"message": message, "conditions": conditions})
         if after == status:
             return

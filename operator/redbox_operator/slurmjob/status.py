@@ -125,7 +125,7 @@ def status_of(inputs: StatusInputs) -> SlurmJobStatus:
         results=(inputs.final_message and inputs.final_message.results)
         or (before.results if inputs.same_attempt else None),
         companion=inputs.companion,
-        observed_generation=inputs.job.metadata.get("generation"),
+        observed_generation=inputs.job.generation,
     )
     new = list(_conditions(inputs, outcome, status))
     generation = status.observed_generation

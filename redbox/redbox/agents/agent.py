@@ -144,10 +144,10 @@ class AgentClient:
             found = await collect_matches(stream, limit)
             return answers.GlobResult(found, answers.read_flag(stream.result, "truncated"))
 
-    async def make_directory(self, path: str, *, mode: int = 0o777) -> tuple[answers.FileAttributes, bool]:
-        """Make a directory, and those above it, unless it exists; return whether it was made, too."""
+    async def make_directory(self, path: str, *, mode: int = 0o777) -> None:
+        """Make a directory, and those above it, unless it exists."""
         request = AgentRequest("make_directory", path, {"path": path, "mode": mode})
-        return await self._call(request, answers.parse_made_directory)
+        await self._call(request, lambda _: None)
 
     async def remove(self, path: str, *, recursive: bool = False) -> None:
         """Remove a file, a symbolic link, an empty directory, or with `recursive` a whole one."""
@@ -176,14 +176,14 @@ class AgentClient:
             await stream.send_all(chunks)
             return answers.parse_attributes(await stream.finish())
 
-    async def unpack(self, directory: str, archive: bytes, *, wanted: str, deadline: float = FILE_S) -> bool:
+    async def unpack(self, directory: str, archive: bytes, *, wanted: str) -> bool:
         """Write the files of a tar into a directory, and return whether `wanted` is a file of the user's own.
 
         The directory becomes the user's own, with mode 0700; it is made, with those above it, unless it
         exists. Each file replaces an earlier one as a whole, without fsync.
         """
         request = AgentRequest("unpack", directory, {"directory": directory, "wanted": wanted})
-        async with self._open(request, deadline) as stream:
+        async with self._open(request) as stream:
             await stream.send_all(archive)
             return answers.read_flag(await stream.finish(), "found")
 

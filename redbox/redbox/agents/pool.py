@@ -14,9 +14,9 @@ from __future__ import annotations
 import asyncio
 import time
 from collections import Counter, defaultdict, deque
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, Literal, Self, TypeVar
+from typing import Literal, Self
 
 import structlog
 
@@ -28,10 +28,10 @@ from redbox.agents.settings import PoolSettings
 from redbox.agents.startup import AgentLauncher, StartBackoff
 from redbox.agents.transports.base import Transport
 from redbox.core.domain import UnixUser
+from redbox.core.owned_tasks import OwnedTasks
 from redbox.core.turns import ShareKind, Shares, work_for
 
 AgentRole = Literal["commands", "files", "sessions"]
-Result = TypeVar("Result")
 MAX_ABANDONED = 8  # of one user
 log = structlog.get_logger(__name__)
 
@@ -60,7 +60,7 @@ class _PooledAgent:
     used_at: float
 
 
-class AgentPool:
+class AgentPool(OwnedTasks):
     """Owns the agents and the tasks that serve them. An async context manager."""
 
     def __init__(
@@ -71,6 +71,7 @@ class AgentPool:
         clock: Callable[[], float] = time.monotonic,
         shares: Shares | None = None,
     ) -> None:
+        super().__init__()
         self._settings = settings or PoolSettings()
         self._clock = clock
         self._shares = shares or Shares()
@@ -80,13 +81,11 @@ class AgentPool:
         self._starting: dict[_PoolKey, asyncio.Task[AgentClient | AgentError]] = {}
         self._processes: Counter[_PoolKey] = Counter()
         self._abandoned: dict[UnixUser, deque[Hello]] = defaultdict(lambda: deque(maxlen=MAX_ABANDONED))
-        self._group = asyncio.TaskGroup()
-        self._tasks: set[asyncio.Task[Any]] = set()
         self._reaped = asyncio.Event()
         self._is_open = False
 
     async def __aenter__(self) -> Self:
-        await self._group.__aenter__()
+        await super().__aenter__()
         self._is_open = True
         self._spawn(self._close_idle())
         return self
@@ -97,9 +96,7 @@ class AgentPool:
         for pooled in self._pooled.values():
             pooled.connection.close()
         await self._wait_until_reaped()
-        for task in self._tasks:
-            task.cancel()
-        await self._group.__aexit__(None, None, None)  # an exception of the block propagates unchanged
+        await super().__aexit__()
 
     async def agent(self, user: UnixUser, role: AgentRole = "commands") -> AgentClient:
         """Return the user's agent, which is started if necessary. Raises AgentUnavailable or AgentRefused."""
@@ -256,9 +253,3 @@ class AgentPool:
 
     def _close(self, key: _PoolKey) -> None:
         self._pooled.pop(key).connection.close()
-
-    def _spawn(self, work: Coroutine[Any, Any, Result]) -> asyncio.Task[Result]:
-        task = self._group.create_task(work)
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
-        return task

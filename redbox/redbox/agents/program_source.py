@@ -4,21 +4,8 @@ from __future__ import annotations
 
 from functools import cache
 
-from redbox.core.joined_program import join_package
+from redbox.node.joined_program import join_package
 
-PACKAGE = "redbox.agents.program"
-MODULES = (
-    "wire",
-    "guard",
-    "session",
-    "command_records",
-    "earlier_agents",
-    "commands",
-    "steps",
-    "files",
-    "archives",
-    "entry",
-)
 HEAD = '''#!/usr/bin/python3 -IS
 """Red Box's agent: acts for red-box as the user that it runs as.
 
@@ -30,4 +17,4 @@ only. It takes no arguments and exchanges frames on stdin and stdout.
 
 @cache
 def agent_source() -> bytes:
-    return join_package(PACKAGE, MODULES, HEAD, node=("pipes", "sent_programs"), shared=("credit",))
+    return join_package("redbox.agents.program", "entry", HEAD)

@@ -14,7 +14,6 @@ import math
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from functools import partial
-from types import TracebackType
 from typing import TYPE_CHECKING, Self
 
 from starlette.requests import HTTPConnection
@@ -34,6 +33,7 @@ from redbox.callers.tokens.token_review import TokenReviewer
 from redbox.callers.unix_accounts import AccountResolver, NssLookup, NssPolicy, OutageDetectingLookup
 from redbox.core.clock import Clock
 from redbox.core.domain import Caller
+from redbox.core.owned_tasks import OwnedTasks
 
 if TYPE_CHECKING:
     from redbox.callers.tokens.kubernetes_api import ApiServerClient
@@ -42,7 +42,7 @@ RULES_CHECK_INTERVAL_S = 2.0
 FILE_FRESHNESS = RefreshPolicy(refresh_s=1.0, refetch_interval_s=0.0, max_stale_s=86_400.0)
 
 
-class Authenticator:
+class Authenticator(OwnedTasks):
     """Authenticates callers. As a context manager it keeps keys and rules up to date."""
 
     def __init__(
@@ -55,14 +55,13 @@ class Authenticator:
         accounts: AccountResolver,
         clock: Clock,
     ) -> None:
+        super().__init__()
         self._clusters = tuple(clusters)
         self._verifier = TokenVerifier(self._clusters, clock)
         self._reviewers = reviewers
         self._tokens = tokens
         self._rules = rules
         self._accounts = accounts
-        self._group = asyncio.TaskGroup()
-        self._refreshes: list[asyncio.Task[None]] = []
 
     @classmethod
     def from_settings(
@@ -90,18 +89,15 @@ class Authenticator:
         )
 
     async def __aenter__(self) -> Self:
-        await self._group.__aenter__()
-        self._refreshes = [self._group.create_task(cluster.keys.keep_fresh()) for cluster in self._clusters]
-        self._refreshes.append(self._group.create_task(self._watch_rules()))
+        await super().__aenter__()
+        for cluster in self._clusters:
+            self._spawn(cluster.keys.keep_fresh())
+        self._spawn(self._watch_rules())
         return self
 
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        for task in self._refreshes:
-            task.cancel()
+    async def __aexit__(self, *_: object) -> None:
         try:
-            await self._group.__aexit__(None, None, None)  # an exception of the block propagates unchanged
+            await super().__aexit__()
         finally:
             for cluster in self._clusters:
                 await cluster.keys.close()

@@ -149,8 +149,8 @@ class _Order:
 class TurnQueue(Generic[Work]):
     """The work of all shares."""
 
-    def __init__(self, credit_s: float = CREDIT_S) -> None:
-        self._order = _Order(credit_s)
+    def __init__(self) -> None:
+        self._order = _Order(CREDIT_S)
         self._strangers = _Order(credit_s=0.0)
         self._all_strangers = Share(ShareKind.ADDRESS, "all")
         self.waited_s = dict.fromkeys(ShareKind, 0.0)

@@ -294,7 +294,7 @@ class WorkloadManager(Protocol):
         """When a waiting job would start, as its user sees it; None if the queue has no such job waiting."""
 
     async def history(
-        self, job_ids: Collection[str], *, since: datetime, users: Collection[UnixUser] | None = None
+        self, job_ids: Collection[str], *, users: Collection[UnixUser] | None = None
     ) -> AccountingSnapshot:
         """Query the accounting for jobs, of these users, by id."""
 

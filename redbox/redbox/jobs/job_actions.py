@@ -22,7 +22,7 @@ from redbox.jobs.context import Context, JobsComponent
 from redbox.jobs.errors import Forbidden, JobConflict, JobsBusy, NotAcceptable
 from redbox.jobs.queue_snapshot import SnapshotIndex, SnapshotMatch
 from redbox.jobs.record.messages import HELD_FOR_DEPENDENCY
-from redbox.jobs.record.record import JobRecord, Lineage, Stage, lineage
+from redbox.jobs.record.record import JobRecord, Lineage, Stage, lineage, with_warning
 from redbox.jobs.record.state_machine import merge_tasks
 from redbox.observability.job_audit import REDBOX, AuditEntry
 from redbox_api.models import FINAL_PHASES, Phase
@@ -31,7 +31,6 @@ from redbox_shared.backoff import Backoff
 log = structlog.get_logger(__name__)
 
 LONGEST_PAUSE_S = 300.0
-LONGEST_WARNING = 1000  # some are the words of a command, for which the user's agent may say anything
 
 
 class JobActions(JobsComponent):
@@ -183,14 +182,6 @@ def is_cancellable_duplicate(record: JobRecord, duplicate: Observation, states: 
         return True
     undecided = record.held_retry and not record.final  # `UnconfirmedSubmits` decides which of two stays
     return phase is Phase.PENDING and not undecided
-
-
-def with_warning(record: JobRecord, warning: str) -> JobRecord:
-    """The record with this warning, once; the last few are kept."""
-    warning = warning[:LONGEST_WARNING]
-    if warning in record.warnings:
-        return record
-    return replace(record, warnings=(*record.warnings[-7:], warning))
 
 
 def line_of(record: JobRecord) -> Lineage:

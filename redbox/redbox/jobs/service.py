@@ -64,14 +64,10 @@ from redbox.observability.job_audit import Audit, audit_entry, no_audit
 from redbox_api.models import (
     ArrayTask,
     Check,
-    Cluster,
     Job,
     JobList,
     JobRequest,
-    PartitionEvent,
-    PartitionList,
     WatchEvent,
-    WhoAmI,
 )
 
 ALL_FILTERS_OFF = Filters()
@@ -112,8 +108,10 @@ class JobService:
         followers = (self._actions, unconfirmed, dependents, reports, cancelled, cleanup)
         self._poller = Poller(context, MissingJobs(context), followers)
         self.poll_anew = self._poller.poll_anew
-        self._cluster_info = ClusterInfo(context, self._poller.take_turn)
+        of_cluster = ClusterInfo(context, self._poller.take_turn)
+        self.cluster, self.whoami = of_cluster.cluster, of_cluster.whoami
         self._partitions = PartitionQueries(context, self._poller.take_turn)
+        self.partitions, self.watch_partitions = self._partitions.list, self._partitions.watch
         self._array_tasks = ArrayTasks(workload.states)
         self._retention = Retention(store, clock, settings)
 
@@ -379,19 +377,3 @@ class JobService:
         if task is not None:
             await self._store.change_one(record.key, lambda current: with_cancelled_task(current, task))
         return self._view(self._store.index.get(record.key) or record)
-
-    # ------------------------------------------------------------------------------------------ the cluster
-
-    async def cluster(self) -> Cluster:
-        return await self._cluster_info.cluster()
-
-    async def partitions(self, caller: Caller) -> PartitionList:
-        return await self._partitions.list(caller)
-
-    async def watch_partitions(
-        self, caller: Caller, since: str | None = None
-    ) -> AsyncIterator[PartitionEvent]:
-        return await self._partitions.watch(caller, since)
-
-    async def whoami(self, caller: Caller) -> WhoAmI:
-        return await self._cluster_info.whoami(caller)

@@ -13,15 +13,15 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections import defaultdict
-from collections.abc import AsyncIterator, Collection, Coroutine, Iterable, Mapping
+from collections.abc import AsyncIterator, Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
-from typing import Any, Self
 
 import structlog
 
 from redbox.core.clock import Clock, SystemClock, finishes_within, with_deadline
 from redbox.core.domain import Caller, JobKey, Owner, Role, UnixUser
+from redbox.core.owned_tasks import OwnedTasks
 from redbox.core.workload_manager import PastUsage, StepUsage, WorkloadManager, WorkloadManagerError
 from redbox.jobs.errors import Forbidden, JobNotFound, JobsBusy
 from redbox.jobs.record.record import JobRecord
@@ -96,10 +96,11 @@ class OwnerMeters:
     reading_fault: Exception | None = None
 
 
-class UsageOfJobs:
+class UsageOfJobs(OwnedTasks):
     """Measures the jobs of callers. An async context manager, which owns the measurements under way."""
 
     def __init__(self, jobs: JobService, workload: WorkloadManager, clock: Clock | None = None) -> None:
+        super().__init__()
         self._jobs = jobs
         self._workload = workload
         self._clock = clock or SystemClock()
@@ -107,17 +108,6 @@ class UsageOfJobs:
         self._reads = FairSlots(CALLS_AT_ONCE, CALLS_OF_A_USER)
         self._has_accounting = True  # until it is asked
         self._owners: dict[tuple[Owner, UnixUser], OwnerMeters] = {}
-        self._group = asyncio.TaskGroup()
-        self._tasks: set[asyncio.Task[None]] = set()
-
-    async def __aenter__(self) -> Self:
-        await self._group.__aenter__()
-        return self
-
-    async def __aexit__(self, *_: object) -> None:
-        for task in self._tasks:
-            task.cancel()
-        await self._group.__aexit__(None, None, None)
 
     async def of_caller(self, caller: Caller) -> UsageList:
         """The last measurement; one that takes longer goes on for the next request.
@@ -127,7 +117,7 @@ class UsageOfJobs:
         user = _user_of(caller)
         meters = self._meters(caller.owner, user)
         if meters.measuring is None and self._clock.monotonic() >= meters.due:
-            meters.measuring = self._begin(self._measure(caller.owner, user, meters))
+            meters.measuring = self._spawn(self._measure(caller.owner, user, meters))
         if meters.measuring is not None:
             await finishes_within(self._clock, WAIT_S, meters.measuring)
         if meters.fault is not None and meters.answered_at is None:
@@ -146,7 +136,7 @@ class UsageOfJobs:
         until = self._clock.monotonic() + WAIT_S
         while due := [record for record in records if self._is_due(record, meters)]:
             if meters.reading is None:
-                meters.reading = self._begin(self._read(due, user, meters))
+                meters.reading = self._spawn(self._read(due, user, meters))
             left = max(0.0, until - self._clock.monotonic())
             if not await finishes_within(self._clock, left, meters.reading):
                 raise JobsBusy("Slurm's accounting takes long: ask again in a moment.", retry_after=5)
@@ -195,12 +185,6 @@ class UsageOfJobs:
         if len(self._owners) > MOST_OWNERS:
             self._owners.clear()  # all are measured again, and their jobs' times begin at zero
         return self._owners.setdefault((owner, user), OwnerMeters())
-
-    def _begin(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
-        task = self._group.create_task(work)
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
-        return task
 
     async def _measure(self, owner: Owner, user: UnixUser, meters: OwnerMeters) -> None:
         meters.fault = None

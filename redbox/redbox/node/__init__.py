@@ -1,1 +1,1 @@
-"""What the programs that run alone share: modules that are joined into those that use them."""
+"""What the programs that run alone share: modules that are joined into those that use them, and how."""

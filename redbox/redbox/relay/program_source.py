@@ -4,11 +4,9 @@ from __future__ import annotations
 
 from functools import cache
 
-from redbox.core.joined_program import join_package
+from redbox.node.joined_program import join_package
 from redbox.node.program.sent_programs import BOOTSTRAP
 
-PACKAGE = "redbox.relay.program"
-MODULES = ("frames", "places", "children", "terminals", "streams", "ports", "attached", "relay")
 HEAD = '''#!/usr/bin/python3 -IS
 """Red Box's relay: runs sessions and connections of one caller on a node of a job, as the job's user.
 
@@ -25,14 +23,7 @@ PYTHON = "/usr/bin/python3"
 
 @cache
 def relay_source() -> bytes:
-    return join_package(
-        PACKAGE,
-        MODULES,
-        HEAD,
-        node=("job_processes", "listeners", "loader_variables", "attachments", "started_containers", "pipes"),
-        shared=("credit",),
-        late=LATE,
-    )
+    return join_package("redbox.relay.program", "relay", HEAD, late=LATE)
 
 
 def relay_command() -> list[str]:

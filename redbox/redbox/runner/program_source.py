@@ -4,24 +4,8 @@ from __future__ import annotations
 
 from functools import cache
 
-from redbox.core.joined_program import join_package
+from redbox.node.joined_program import join_package
 
-PACKAGE = "redbox.runner.program"
-MODULES = (
-    "rules",
-    "reports",
-    "volumes",
-    "images",
-    "command_lines",
-    "consoles",
-    "processes",
-    "handlers",
-    "steps",
-    "starts",
-    "containers",
-    "pods",
-    "entry",
-)
 HEAD = '''#!/usr/bin/python3 -IS
 """Red Box's runner: runs a pod's containers with Apptainer, as the user, on the first node of the pod's job.
 
@@ -33,19 +17,4 @@ only. Its argument is the pod's private folder: it reads `pod.json` there and wr
 
 @cache
 def runner_source() -> bytes:
-    return join_package(
-        PACKAGE,
-        MODULES,
-        HEAD,
-        node=(
-            "job_processes",
-            "listeners",
-            "loader_variables",
-            "attachments",
-            "started_containers",
-            "outputs",
-            "grpc_health",
-            "user_namespaces",
-            "joined_namespaces",
-        ),
-    )
+    return join_package("redbox.runner.program", "entry", HEAD)

@@ -183,10 +183,6 @@ class RelayConnection:
         """Before that nothing takes input: a stream is opened, and has no credit."""
         return self._started.is_set()
 
-    @property
-    def is_used(self) -> bool:
-        return bool(self._streams)
-
     async def serve(self) -> None:
         """Read until the relay has ended; then all streams fail."""
         self._received_at = asyncio.get_running_loop().time()

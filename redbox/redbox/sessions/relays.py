@@ -11,14 +11,13 @@ import secrets
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
-from types import TracebackType
-from typing import Self
 
 import structlog
 
 from redbox.agents.errors import AgentError
 from redbox.agents.pool import AgentPool
 from redbox.core.domain import UnixUser
+from redbox.core.owned_tasks import OwnedTasks
 from redbox.core.workload_manager import WorkloadManagerError
 from redbox.relay.program_source import relay_command, relay_source
 from redbox.sessions.errors import SessionEnded
@@ -73,7 +72,7 @@ class _Failures:
     until: float
 
 
-class RelayPool:
+class RelayPool(OwnedTasks):
     """Owns the relays and the tasks that serve them. An async context manager."""
 
     def __init__(
@@ -86,6 +85,7 @@ class RelayPool:
         linger_s: float = LINGER_S,
     ) -> None:
         """`environment` is that of Slurm's commands, beside the account's own."""
+        super().__init__()
         self._agents = agents
         self._step_command = step_command
         self._check_job = check_job
@@ -93,22 +93,12 @@ class RelayPool:
         self._linger_s = linger_s
         self._failures: dict[RelayKey, _Failures] = {}
         self._relays: dict[RelayKey, _Relay] = {}
-        self._group = asyncio.TaskGroup()
-        self._tasks: set[asyncio.Task[None]] = set()
 
-    async def __aenter__(self) -> Self:
-        await self._group.__aenter__()
-        return self
-
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    async def __aexit__(self, *_: object) -> None:
         for relay in self._relays.values():
             if relay.linger is not None:
                 relay.linger.cancel()
-        for task in self._tasks:
-            task.cancel()
-        await self._group.__aexit__(None, None, None)  # an exception of the block propagates unchanged
+        await super().__aexit__()
 
     @property
     def count(self) -> int:
@@ -176,9 +166,7 @@ class RelayPool:
 
     def _start(self, key: RelayKey, is_suspended: Callable[[], bool]) -> _Relay:
         relay = self._relays[key] = _Relay(asyncio.get_running_loop().create_future(), is_suspended)
-        relay.task = task = self._group.create_task(self._run(key, relay))
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
+        relay.task = self._spawn(self._run(key, relay))
         return relay
 
     async def _run(self, key: RelayKey, relay: _Relay) -> None:

@@ -38,10 +38,9 @@ class AccountingQueries:
         self._field_names: str | None = None  # as sacct lists them
 
     async def history(
-        self, job_ids: Collection[str], *, since: datetime, users: Collection[UnixUser] | None = None
+        self, job_ids: Collection[str], *, users: Collection[UnixUser] | None = None
     ) -> AccountingSnapshot:
-        """`since` is not needed: sacct -j finds an id of any age."""
-        del since
+        """Of any age: so sacct -j finds them."""
         ordered = known_ids(job_ids)
         chunks = [ordered[start : start + sacct.CHUNK] for start in range(0, len(ordered), sacct.CHUNK)]
         calls = [partial(sacct.jobs_argv, job_ids=chunk) for chunk in chunks]
@@ -98,8 +97,7 @@ class AccountingQueries:
         )
         rows = [row for row in ended_usage.read_rows(text, report) if row.uid == user.uid]
         texts = await self._texts_of(rows, user, deadline, report)
-        if not report.complete:
-            raise WorkloadManagerError("sacct's output could not be parsed completely")
+        report.refuse_incomplete("sacct")
         return build_past_usages(replace(row, mark=texts[sacct.part_of(row)].mark) for row in rows)
 
     async def _known_fields(

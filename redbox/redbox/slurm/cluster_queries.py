@@ -125,10 +125,7 @@ class ClusterQueries:
         record_format, report = RecordFormat.new(self._node_fields), ParseReport()
         text = await self._commands.read(sinfo.nodes_argv(record_format))
         nodes = sinfo.read_rows(text, record_format, report)
-        if not report.complete:
-            raise WorkloadManagerError(
-                f"sinfo's output could not be parsed completely: {report.dropped} records dropped"
-            )
+        report.refuse_incomplete("sinfo")
         return nodes
 
     async def associations(self, user: UnixUser) -> dict[str, tuple[str, ...]]:

@@ -1,4 +1,4 @@
-"""Queries for jobs in the queue: all of them, single ones, and what running ones use."""
+"""Queries for jobs in the queue: all of them, single ones, when they start, and what running ones use."""
 
 from __future__ import annotations
 
@@ -20,7 +20,9 @@ from redbox.slurm.text.error_messages import words_of
 from redbox.slurm.text.job_row import JobRow
 from redbox.slurm.text.record_format import ParseReport, RecordFormat, decode
 from redbox.slurm.text.values import read_number
+from redbox.slurm.views.expected_start import build_expected_start
 from redbox.slurm.views.queue_jobs import QueueJobBuilder, build_queue_jobs
+from redbox_api.models import ExpectedStart
 
 Row = TypeVar("Row", bound=JobRow)
 MOST_TASKS = 1_000_000  # of one user; each one that ended is an object of 200 bytes
@@ -143,16 +145,17 @@ class JobQueries:
         record_format, report = RecordFormat.new(squeue.FIELDS), ParseReport()
         text = await self._text_of(reader, job_ids, record_format, deadline)
         rows = list(squeue.read_rows(text, record_format, report))
-        refuse_incomplete(report)
+        report.refuse_incomplete("squeue")
         return rows
 
-    async def start_rows_of(self, reader: UnixUser, job_id: str) -> list[squeue.StartRow]:
-        """The rows of one job, with what the scheduler expects of each; raises if the call fails."""
+    async def expected_start(self, handle: JobHandle) -> ExpectedStart | None:
+        """As the job's user, bound to id and mark. It costs no scheduling, which goes on by itself."""
         record_format, report = RecordFormat.new(squeue.START_FIELDS), ParseReport()
-        text = await self._text_of(reader, [job_id], record_format)
+        text = await self._text_of(handle.user, [handle.job_id], record_format)
         rows = list(squeue.read_start_rows(text, record_format, report))
-        refuse_incomplete(report)
-        return rows
+        report.refuse_incomplete("squeue")
+        is_same = bool(rows) and is_same_job(handle, [row.job for row in rows])
+        return build_expected_start(rows) if is_same else None
 
     async def _text_of(
         self,
@@ -190,11 +193,6 @@ def is_same_job(job: JobHandle, rows: Sequence[squeue.QueueRow]) -> bool:
     """Every part is the user's, and the row of the job's own id carries the mark."""
     identity = next((row for row in rows if row.job_id == job.job_id), rows[0])
     return identity.comment == job.mark and all(row.uid == job.user.uid for row in rows)
-
-
-def refuse_incomplete(report: ParseReport) -> None:
-    if not report.complete:
-        raise WorkloadManagerError("squeue's output could not be parsed completely")
 
 
 def known_ids(job_ids: Collection[str]) -> list[str]:

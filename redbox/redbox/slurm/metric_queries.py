@@ -96,14 +96,14 @@ class MetricQueries:
         env = squeue.environment(record_format)
         text = await self._commands.read(squeue.all_jobs_argv(), env=env)
         jobs = await counted(counted_jobs.read_jobs(text, record_format, report))
-        _refuse_incomplete("squeue", report)
+        report.refuse_incomplete("squeue")
         return QueueCounts.of(jobs)
 
     async def _query_nodes(self) -> NodesAndPartitions:
         report = ParseReport()
         text = await self._commands.read(counted_nodes.nodes_argv())
         nodes = await counted(counted_nodes.read_nodes(text, report))
-        _refuse_incomplete("scontrol show node", report)
+        report.refuse_incomplete("scontrol show node")
         rows = scontrol.read_partitions(await self._commands.read(scontrol.partitions_argv()))
         return NodesAndPartitions(tuple(nodes), tuple(row.name for row in rows))
 
@@ -134,11 +134,3 @@ async def counted(records: Iterable[T]) -> Counter[T]:
         if not number % AT_ONCE:
             await asyncio.sleep(0)
     return found
-
-
-def _refuse_incomplete(command: str, report: ParseReport) -> None:
-    """Numbers of a part of the jobs would be wrong numbers."""
-    if not report.complete:
-        raise WorkloadManagerError(
-            f"{command}'s output could not be parsed completely: {report.dropped} records dropped"
-        )

@@ -13,9 +13,9 @@ import signal
 import time
 from collections.abc import Mapping, Sequence
 
+from redbox.agents.program.guard import DEFAULT_PATH
 from redbox.agents.protocol.answers import CommandResult
 
-DIRECTORIES = "/usr/local/bin:/usr/bin:/bin:/opt/slurm/bin:/usr/local/sbin:/usr/sbin:/sbin"
 NOT_FOUND = 127
 CHUNK = 256 * 1024
 OUTPUT_LIMIT = 32 * 1024 * 1024
@@ -24,7 +24,7 @@ OUTPUT_LIMIT = 32 * 1024 * 1024
 class OwnAccountCommands:
     """Runs commands as this process's own account."""
 
-    def __init__(self, directories: str = DIRECTORIES) -> None:
+    def __init__(self, directories: str = DEFAULT_PATH) -> None:
         self._directories = directories
 
     async def run(

@@ -13,7 +13,6 @@ from redbox.slurm.job_queries import JobQueries
 from redbox.slurm.metric_queries import MetricQueries
 from redbox.slurm.session_steps import SessionSteps
 from redbox.slurm.settings import SlurmSettings
-from redbox.slurm.start_queries import StartQueries
 from redbox.slurm.submit.submitter import SlurmSubmitter
 from redbox.slurm.text.states import JOB_STATES
 
@@ -47,13 +46,12 @@ class SlurmManager:
         self.metrics = MetricQueries(commands, cluster)
         queries = JobQueries(commands, cluster)
         self.poll, self.probe, self.find_live = queries.poll, queries.probe, queries.find_live
-        self.usage = queries.usage
+        self.usage, self.expected_start = queries.usage, queries.expected_start
         accounting = AccountingQueries(commands, cluster, queries)
         self.history, self.history_of = accounting.history, accounting.history_of
         self.past_usage = accounting.past_usage
         actions = SlurmActions(commands, queries)
         self.act, self.depend = actions.act, actions.depend
-        self.expected_start = StartQueries(queries).expected_start
         steps = SessionSteps(queries)
         self.session_argv, self.check_session_job = steps.argv, steps.check_job
 

@@ -62,6 +62,13 @@ UNREACHABLE = (
         "The HPC administrator runs `redbox init … --host` with that name; red-box needs no restart.",
     ),
     _text(
+        r"it waits for .* of ConfigMap|may not read ConfigMap",
+        "it waits for ca.crt of ConfigMap …, the operator may not read ConfigMap …",
+        "`caBundleFrom` names a ConfigMap that is not there yet, or that the operator has no right to get.",
+        "The administrators look at what makes it, as the Job `…-redbox-keys-…` of the chart of a Slurm "
+        "cluster, or give the operator's service account the right.",
+    ),
+    _text(
         r"caBundle|certificate verify failed",
         "spec.caBundle is not a PEM certificate: …, certificate verify failed",
         "`caBundle` is not the authority of red-box's certificate.",

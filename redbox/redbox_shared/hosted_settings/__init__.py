@@ -1,1 +1,1 @@
-"""The lines of Slurm's configurations that users of hosted Slurm may write, and how they are read."""
+"""What users of hosted Slurm may write: lines of configurations and how they are read, and pods."""

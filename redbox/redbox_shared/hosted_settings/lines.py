@@ -19,6 +19,7 @@ BARE = re.compile(r'[A-Za-z0-9_.,:@/-]*|"[A-Za-z0-9_.,:@/-]*"')
 NODES = re.compile(r'[A-Za-z0-9_.,\[\]-]*|"[A-Za-z0-9_.,\[\]-]*"')
 NOT_BARE = "its value has letters, digits and _ . , : @ / - only, without spaces and ="
 UNQUOTED = frozenset({"licenses", "launchparameters"})
+SHOWN = 60
 SYNTAX = "a line is Key=value, without \\ and without # in a value"
 
 
@@ -142,9 +143,9 @@ def _bad_line(line: str, key: str) -> tuple[str, str]:
     return _short(line), why
 
 
-def _short(text: str, longest: int = 60) -> str:
+def _short(text: str) -> str:
     shown = printable(text)
-    return shown if len(shown) <= longest else f"{shown[:longest]}..."
+    return shown if len(shown) <= SHOWN else f"{shown[:SHOWN]}..."
 
 
 def include_lines(text: str) -> Iterator[str]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import json
 from collections.abc import Iterator
 
@@ -65,6 +66,42 @@ def test_red_box_has_nothing_to_find_fault_with(chart: ChartSlurm) -> None:
         )
     )
     assert [each for each in found if each["level"] != "note"] == []
+
+
+def test_what_makes_the_keys_has_no_right_to_the_slurm_cluster(chart: ChartSlurm) -> None:
+    """Whoever may create pods there may use its account, and the endpoint decides where tokens are sent."""
+    account = f"--as=system:serviceaccount:{NAMESPACE}:{REDBOX}-keys"
+
+    def may(verb: str, what: str, name: str) -> bool:
+        asked = (f"--namespace={NAMESPACE}", "auth", "can-i", verb, f"{what}/{name}", account)
+        try:
+            return chart.kubernetes(*asked).strip() == "yes"
+        except BedError:  # can-i ends with 1 where the answer is no
+            return False
+
+    assert may("patch", "secrets", REDBOX)
+    assert not may("get", "secrets", f"{RELEASE}-keys")
+    assert not any(may(verb, "slurmclusters.redbox.dev", RELEASE) for verb in ("get", "patch", "update"))
+    published = chart.kubernetes.get("configmap", REDBOX, NAMESPACE)["data"]["ca.crt"]
+    spec = chart.kubernetes.get("slurmclusters.redbox.dev", RELEASE)["spec"]
+    assert base64.b64decode(spec["caBundle"]).decode() == published
+
+
+def test_the_certificate_is_renewed_as_the_page_says_and_jobs_run_on(chart: ChartSlurm) -> None:
+    before = chart.kubernetes.get("secret", REDBOX, NAMESPACE)["data"]
+    uid = chart.kubernetes.get("pod", f"{REDBOX}-0", NAMESPACE)["metadata"]["uid"]
+    job = chart.submit("sleep 20; id -un")
+    job.starts()
+    chart.kubernetes.patch("secret", REDBOX, {"data": {"tls.crt": ""}}, NAMESPACE)
+    ours = f"--namespace={NAMESPACE}"
+    chart.kubernetes(ours, "create", "job", f"--from=cronjob/{REDBOX}-keys", "renew-certificate")
+    chart.kubernetes(ours, "wait", "job/renew-certificate", "--for=condition=Complete", "--timeout=2m")
+    after = chart.kubernetes.get("secret", REDBOX, NAMESPACE)["data"]
+    assert {name for name in before if before[name] != after[name]} == {"tls.crt", "tls.key"}
+    assert (job.finishes()["phase"], job.log()) == ("Succeeded", "alice\n")
+    chart.is_ready()
+    assert chart.kubernetes.get("pod", f"{REDBOX}-0", NAMESPACE)["metadata"]["uid"] == uid
+    chart.kubernetes.delete("job", "renew-certificate", namespace=NAMESPACE)
 
 
 def test_what_is_missing_is_named_before_anything_is_made(chart: ChartSlurm) -> None:

@@ -16,7 +16,7 @@ from redbox_kube.api.objects import Object, ObjectClient, ResourcePath
 from redbox_kube.controller.controller import run_controllers
 from redbox_kube.controller.kube_object import read_object
 from redbox_kube.controller.metrics import ControllerMetrics
-from redbox_kube.controller.owned import DesiredObject, OwnedObjects
+from redbox_kube.controller.owned import DesiredObject, ManagedKinds, OwnedObjects
 from redbox_kube.controller.watched import WatchedKind
 from redbox_kube.install.crd_upgrade import upgrade_crds
 from redbox_kube.schemas.crd import crd_of
@@ -61,8 +61,9 @@ def stateful_set(*, replicas: int = 1, service: str = "g") -> DesiredObject:
 
 @asynccontextmanager
 async def owned_sets(objects: ObjectClient) -> AsyncIterator[tuple[OwnedObjects, WatchedKind[Object]]]:
+    managed = ManagedKinds(objects, ["default"])
     owned = OwnedObjects(
-        writer_of(objects), GREETINGS, [STATEFUL_SET], namespaces=["default"], replaced=[STATEFUL_SET]
+        writer_of(objects), GREETINGS, [STATEFUL_SET], managed=managed, replaced=[STATEFUL_SET]
     )
     ((watched, _),) = owned.watches
     task = asyncio.create_task(watched.run())

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Iterable
-from datetime import UTC, datetime
 
 import pytest
 
@@ -74,7 +73,7 @@ class Jobs:
 
     async def history(self, others: list[str] | None = None) -> tuple[Observation, ...]:
         """Of these jobs, where they are queried with others."""
-        found = await self.manager.history([*self.ids, *(others or ())], since=datetime.now(UTC))
+        found = await self.manager.history([*self.ids, *(others or ())])
         assert found.complete
         return self.of_these(found.jobs)
 
@@ -131,7 +130,7 @@ def submit_each(login: Host, command: str, values: list[bytes]) -> list[str]:
 async def ended_in_the_accounting(manager: SlurmManager, job_ids: list[str]) -> None:
     async with asyncio.timeout(PATIENCE_S):
         while True:
-            found = await manager.history(job_ids, since=datetime.now(UTC))
+            found = await manager.history(job_ids)
             if found.complete and all(has_ended(job.state) for job in found.jobs):
                 break
             await asyncio.sleep(0.5)

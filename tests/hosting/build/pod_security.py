@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from redbox_hosting.build.pods.pod_security import SECCOMP, Pod, beyond_plain, containers_of
+from redbox_hosting.build.pods.pod_security import SECCOMP, Pod, beyond_plain, containers_of, places_of
 
 
 def beyond_restricted(role: str, spec: Pod) -> list[str]:
     """Fields of a pod's spec that the level restricted refuses, or wants and does not find."""
-    return [*beyond_plain(role, spec), *_restricted(spec)]
+    return [*beyond_plain(role, spec, places_of(spec)), *_restricted(spec)]
 
 
 def _restricted(spec: Pod) -> Iterator[str]:

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
 import subprocess
+from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
 
 from redbox_hosting.build.pods.accounting import START_DATABASE
+from redbox_slurmpod.backup.copies import DATABASE, MANIFEST, BackupManifest
 
 INSTALL = """#!/bin/sh
 for each; do case $each in --datadir=*) data=${each#--datadir=} ;; esac; done
@@ -20,6 +23,11 @@ touch "$data/whole"
 SERVER = """#!/bin/sh
 printf '%s\\n' "$@"
 """
+CLIENT = """#!/bin/sh
+case "$*" in *--execute*) ;; *) cat >"${0%/bin/*}/imported" ;; esac
+"""
+ADMIN = "#!/bin/sh\n"
+PROGRAMS = {"mariadb-install-db": INSTALL, "mariadbd": SERVER, "mariadb": CLIENT, "mariadb-admin": ADMIN}
 PASSWORD = "0123456789abcdef"
 
 
@@ -27,16 +35,17 @@ PASSWORD = "0123456789abcdef"
 def pod(tmp_path: Path) -> Path:
     for name in ("bin", "lib", "run"):
         (tmp_path / name).mkdir()
-    for name, text in (("mariadb-install-db", INSTALL), ("mariadbd", SERVER)):
+    for name, text in PROGRAMS.items():
         (tmp_path / "bin" / name).write_text(text)
         (tmp_path / "bin" / name).chmod(0o755)
     return tmp_path
 
 
-def start(pod: Path, *, fails: bool = False) -> subprocess.CompletedProcess[str]:
+def start(pod: Path, *, fails: bool = False, backup: Path | None = None) -> subprocess.CompletedProcess[str]:
     script = START_DATABASE.replace("/var/lib/mysql", f"{pod}/lib").replace("/run/mysqld", f"{pod}/run")
     path = f"{pod}/bin:{os.environ['PATH']}"
     environment = {"PATH": path, "PASSWORD": PASSWORD, "FAILS": "1" if fails else ""}
+    environment |= {"BACKUP": str(backup)} if backup else {}
     return subprocess.run(
         ["/bin/sh", "-ec", script], env=environment, capture_output=True, text=True, check=False
     )
@@ -71,3 +80,37 @@ def test_the_password_is_set_at_each_start_and_is_no_argument(pod: Path) -> None
     lines = file.read_text().splitlines()
     assert f"ALTER USER slurm@'%' IDENTIFIED BY '{PASSWORD}';" in lines
     assert lines[0] == "CREATE DATABASE IF NOT EXISTS slurm_acct_db;"
+
+
+@pytest.fixture
+def backup(tmp_path: Path) -> Path:
+    """As `redbox-slurmpod backup` leaves it."""
+    made, dump = tmp_path / "backup", b"CREATE TABLE a (b int);\n"
+    made.mkdir()
+    (made / DATABASE).write_bytes(dump)
+    digests = {DATABASE: hashlib.sha256(dump).hexdigest(), "state/job_state": "0" * 64}
+    (made / MANIFEST).write_text(BackupManifest(datetime.now(UTC).isoformat(), 7, digests).text)
+    return made
+
+
+def test_a_dump_is_imported_as_the_backup_has_written_it(pod: Path, backup: Path) -> None:
+    done = start(pod, backup=backup)
+    assert done.returncode == 0, done.stderr
+    assert (pod / "imported").read_bytes() == (backup / DATABASE).read_bytes()
+
+
+@pytest.mark.parametrize("spoiled", ["dump", "manifest", "no dump", "no manifest"])
+def test_any_other_dump_is_not_imported_and_makes_no_database(pod: Path, backup: Path, spoiled: str) -> None:
+    """MariaDB's root would run each of its statements."""
+    if spoiled == "dump":
+        with (backup / DATABASE).open("a") as dump:
+            dump.write("DROP TABLE a;\n")
+    elif spoiled == "manifest":
+        (backup / MANIFEST).write_text("{}")
+    else:
+        (backup / (DATABASE if spoiled == "no dump" else MANIFEST)).unlink()
+    done = start(pod, backup=backup)
+    assert done.returncode != 0
+    assert "database.sql is not as it was written: use another backup" in done.stderr
+    assert not (pod / "imported").exists()
+    assert not (pod / "lib/data").exists()

@@ -7,7 +7,7 @@ from pathlib import Path
 import yaml
 
 from redbox_hosting.build.pods.homes import homes_job
-from redbox_hosting.build.pods.pod_security import beyond_plain
+from redbox_hosting.build.pods.pod_security import beyond_plain, places_of
 from redbox_slurmpod.cli import _parser
 from tests.hosting.build.pod_security import beyond_restricted
 from tests.hosting.factories import cell
@@ -34,7 +34,7 @@ def test_the_job() -> None:
 
 
 def test_it_is_root_only_to_give_a_folder_away() -> None:
-    assert beyond_plain("homes", POD) == []
+    assert beyond_plain("homes", POD, places_of(POD)) == []
     assert beyond_restricted("homes", POD) == [
         "securityContext.runAsUser",
         "containers[homes].securityContext.runAsNonRoot",

@@ -10,7 +10,7 @@ import yaml
 
 from redbox_hosting.build.config.releases import SlurmRelease
 from redbox_hosting.build.pods.network import network_policies
-from redbox_hosting.build.pods.pod_security import BeyondPlain, beyond_plain
+from redbox_hosting.build.pods.pod_security import BeyondPlain, beyond_plain, places_of
 from redbox_hosting.build.pods.worker import WorkerPlan, worker_pod
 from redbox_slurmpod.cli import _parser
 from tests.hosting.factories import cell, node_set
@@ -64,7 +64,17 @@ def test_no_container_but_munged_has_the_sites_key_and_no_job_replaces_its_socke
     spy = {"name": "spy", "image": "x", "volumeMounts": [{"name": v, "mountPath": f"/{v}"} for v in volumes]}
     with pytest.raises(BeyondPlain, match=r"munge, .*munge-key, .*munge-run"):
         worker(template={"spec": {"containers": [spy]}})
-    assert beyond_plain("slurmd", pod) == []
+    assert beyond_plain("slurmd", pod, places_of(pod)) == []
+
+
+@pytest.mark.parametrize("kind", ["containers", "initContainers"])
+@pytest.mark.parametrize("name", ["munged", "sack", "x"])
+def test_no_name_makes_a_users_container_one_of_the_operators(kind: str, name: str) -> None:
+    """Without munge no container of the operator's is called munged."""
+    spy = {"name": name, "image": "x", "volumeMounts": [{"name": "keys", "mountPath": "/keys"}]}
+    node_set_of_a_user = node_set(template={"spec": {kind: [spy]}})
+    with pytest.raises(BeyondPlain, match=rf"{kind}\[{name}\].volumeMounts keys"):
+        worker_pod(cell(), WorkerPlan(node_set_of_a_user, 0, "rev1"))
 
 
 def test_munged_has_arguments_that_its_role_takes() -> None:

@@ -12,7 +12,7 @@ from redbox_hosting.api.daemons import LoginSetSpec
 from redbox_hosting.build.config.releases import SlurmRelease
 from redbox_hosting.build.pods.login import LoginCell, known_hosts, login_files, sshd_set
 from redbox_hosting.build.pods.network import logins_service, ssh_service
-from redbox_hosting.build.pods.pod_security import beyond_plain
+from redbox_hosting.build.pods.pod_security import beyond_plain, places_of
 from tests.hosting.build.pod_security import beyond_restricted
 from tests.hosting.factories import cell
 from tests.hosting.snapshots import check
@@ -71,7 +71,7 @@ def test_services() -> None:
 @pytest.mark.parametrize("made", SETS.values(), ids=SETS)
 def test_only_the_container_that_becomes_users_is_not_restricted(made: dict[str, Any]) -> None:
     pod = made["spec"]["template"]["spec"]
-    assert beyond_plain("login", pod) == []
+    assert beyond_plain("login", pod, places_of(pod)) == []
     assert {field.partition(".")[0] for field in beyond_restricted("login", pod)} == {"containers[login]"}
     assert (pod["automountServiceAccountToken"], pod["enableServiceLinks"]) == (False, False)
 

@@ -23,7 +23,7 @@ from redbox_hosting.build.pods.network import (
     workers_service,
 )
 from redbox_hosting.build.pods.parts import owner_reference
-from redbox_hosting.build.pods.pod_security import BeyondPlain, beyond_plain
+from redbox_hosting.build.pods.pod_security import BeyondPlain, beyond_plain, places_of
 from redbox_hosting.build.pods.slurmctld import config_maps, slurmctld_set
 from redbox_hosting.build.pods.slurmrestd import (
     RestDeployment,
@@ -139,9 +139,9 @@ PODS = {
 def test_every_pod_but_those_that_become_users_passes_restricted_and_those_baseline(name: str) -> None:
     pod = PODS[name]
     if name == "worker-privileged":
-        assert "containers[slurmd].securityContext.privileged" in beyond_plain("slurmd", pod)
+        assert "containers[slurmd].securityContext.privileged" in beyond_plain("slurmd", pod, places_of(pod))
     elif name.startswith("worker"):
-        assert beyond_plain("slurmd", pod) == []
+        assert beyond_plain("slurmd", pod, places_of(pod)) == []
         assert "securityContext.runAsUser" not in beyond_restricted("slurmd", pod)
     else:
         role = {"control": "control", "restapi": "slurmrestd"}.get(name, name.partition("-")[0])
@@ -232,7 +232,7 @@ def test_the_fields_of_each_daemon_are_judged_and_so_is_its_template() -> None:
     for role, held in volumes.items():
         for name in held:
             mounts = [{"name": name, "mountPath": "/x"}]
-            assert beyond_plain(role, {"containers": [{**sidecar, "volumeMounts": mounts}]}) == [
+            assert beyond_plain(role, {"containers": [{**sidecar, "volumeMounts": mounts}]}, ()) == [
                 f"containers[x].volumeMounts {name}"
             ]
 

@@ -65,6 +65,7 @@ class AccessBench:
     reconcile_all: Callable[[], None] = lambda: None
     parts: dict[type, Any] = field(default_factory=dict)
     has_kubelet: bool = True
+    images: DefaultImages = IMAGES
 
     def put(self, kind: Kind, name: str, **spec: Any) -> None:
         """Create, or change the spec, as a user."""
@@ -146,7 +147,7 @@ async def operator(bench: AccessBench) -> AsyncIterator[None]:
         watches=HostingWatches(api.client, ["hpc"]),
         connections=connections,
         snapshots=SlurmSnapshots(connections),
-        images=IMAGES,
+        images=bench.images,
         operator=OperatorPods("redbox-system"),
         namespaces=["hpc"],
         registry=registry,

@@ -120,6 +120,21 @@ async def test_a_database_is_made_with_a_password_that_is_in_secrets_only(bench:
     }
 
 
+async def test_a_database_is_open_to_the_slurmdbd_of_its_own_accounting_alone(bench: AccessBench) -> None:
+    put_accounting(bench)
+    put_controller(bench)
+    bench.register("slurm")
+    await is_ready(bench)
+    policy = bench.api.objects[at(kinds.NETWORK_POLICY, "acct-database")]["spec"]
+    own = stateful_set(bench)["spec"]["template"]["metadata"]["labels"]
+    slurmdbd, backup = (each["podSelector"]["matchLabels"] for each in policy["ingress"][0]["from"])
+    assert slurmdbd.items() <= own.items()
+    assert backup == {names.LABEL_CLUSTER: "slurm", names.LABEL_ROLE: "backup"}
+    database = stateful_set(bench, "acct-database")["spec"]["selector"]
+    assert policy["podSelector"] == database
+    assert not bench.is_there(kinds.NETWORK_POLICY, "slurm-mariadb"), "it would add all others"
+
+
 async def test_an_external_database_is_used_and_none_is_made(bench: AccessBench) -> None:
     put_accounting(bench, storageConfig=OUTSIDE)
     put_controller(bench)
@@ -240,6 +255,11 @@ async def test_clusters_with_the_same_keys_share_a_slurmdbd(bench: AccessBench) 
     await is_ready(bench)
     policy = bench.api.objects[at(kinds.NETWORK_POLICY, "acct-accounting")]
     assert '"values": ["b"]' in json.dumps(policy["spec"]["ingress"])
+    updates = bench.api.objects[at(kinds.NETWORK_POLICY, "acct-accounting-updates")]["spec"]
+    assert '"values": ["b"]' in json.dumps(updates["podSelector"])
+    own = stateful_set(bench)["spec"]["template"]["metadata"]["labels"]
+    (peer,) = updates["ingress"][0]["from"]
+    assert peer["podSelector"]["matchLabels"].items() <= own.items()
 
 
 async def test_a_cluster_with_other_keys_is_named_and_stops_no_other(bench: AccessBench) -> None:

@@ -76,6 +76,14 @@ async def test_pods_get_the_good_lines_and_a_condition_names_the_others(api: Fak
     await eventually(lambda: condition(api, "UsersValid")["status"] == "True")
 
 
+async def test_without_a_list_of_users_a_condition_says_who_sees_to_the_homes(api: FakeApiServer) -> None:
+    put_claim(api, "ReadWriteMany")
+    api.put(SLURM, spec={"redbox": {"homes": {"claimName": "homes"}}})
+    await eventually(lambda: condition(api, "HomesValid").get("reason") == "NotMadeHere")
+    assert "each home its user's with mode 0700" in condition(api, "HomesValid")["message"]
+    assert jobs(api) == []
+
+
 async def test_a_change_is_projected_into_all_pods_and_replaces_none(api: FakeApiServer) -> None:
     for role in ("slurmd", "login", "slurmdbd", "control"):
         labels = {names.LABEL_ROLE: role, names.LABEL_CLUSTER: "slurm"}

@@ -213,6 +213,41 @@ async def test_a_login_pod_has_the_time_of_its_kubelet(it: RotationBench) -> Non
     assert it.move is RotationMove.SIGNS
 
 
+async def test_pods_are_listed_once_for_each_change_of_the_keys(it: RotationBench) -> None:
+    """And not every two seconds, while one node is behind."""
+    await it.make_keys()
+    it.all_read()
+    readers = KeyReaders(it.bench.context, it.bench.controllers._reconfigurations)
+    world = it.bench.world(asked_of())
+
+    def listings() -> int:
+        return sum(str(request) == "list Pod" for request in it.bench.api.requests)
+
+    for _ in range(5):
+        await readers.unread(world, it.files)
+    assert listings() == 1
+    await it.advance()
+    before = listings()
+    for _ in range(5):
+        await readers.unread(world, it.files)
+    assert listings() == before + 1
+    assert it.bench.api.objects[WORKER]["metadata"]["annotations"][names.ANNOTATION_KEYS] == jwks_digest(
+        it.files
+    )
+
+
+async def test_a_login_pod_that_reads_keys_once_is_looked_at_until_it_is_gone(it: RotationBench) -> None:
+    await it.make_keys()
+    body = it.bench.api.objects[LOGIN]
+    containers = [{"name": "sack", "command": ["/usr/sbin/sackd", "-D"]}]
+    it.bench.api.put(LOGIN, {**body, "spec": {"containers": containers}})
+    readers = KeyReaders(it.bench.context, it.bench.controllers._reconfigurations)
+    world = it.bench.world(asked_of())
+    assert any("login-0" in line for line in await readers.unread(world, it.files))
+    it.bench.api.remove(LOGIN)
+    assert not any("login-0" in line for line in await readers.unread(world, it.files))
+
+
 async def test_a_sackd_that_reads_keys_once_refuses_the_rotation(it: RotationBench) -> None:
     await it.make_keys()
     it.all_read()

@@ -11,13 +11,14 @@ import pytest
 from redbox_hosting.api import names
 from redbox_hosting.build.config.releases import SlurmRelease
 from redbox_hosting.controllers.clusters.upgrades import configured_release, oldest_slurmd
+from redbox_hosting.controllers.context import DefaultImages
 from redbox_hosting.controllers.workers.revisions import is_outdated
 from redbox_hosting.controllers.workers.worker_releases import check_not_newer, of_the_release
 from redbox_hosting.controllers.workers.worker_views import WorkerView
 from redbox_hosting.slurm.answers import RestNode
 from redbox_kube.api import kinds
 from redbox_kube.controller.steps import StepFailed
-from tests.hosting.controllers.access_bench import AccessBench, at
+from tests.hosting.controllers.access_bench import IMAGES, AccessBench, at, operator, stopped_bench
 from tests.hosting.controllers.access_bench import bench as running_bench
 from tests.hosting.factories import cell, node_set, worker
 
@@ -89,6 +90,45 @@ async def test_slurmdbd_goes_first_then_slurmctld_then_those_that_follow_it(benc
     rolls_out(bench, SLURMCTLD)
     for where in FOLLOWING:
         await bench.has(lambda where=where: image_of(bench, where) == NEW)  # type: ignore[misc]
+
+
+async def test_an_operator_with_other_default_images_replaces_no_daemon() -> None:
+    database, accounting = at(kinds.STATEFUL_SET, "acct-database"), at(names.ACCOUNTINGS, "acct")
+    ref = {"accountingRef": {"name": "acct"}}
+    async with stopped_bench() as bench:
+        bench.has_kubelet = False
+        async with operator(bench):
+            bench.put(names.ACCOUNTINGS, "acct", redbox={"database": {"enabled": True}})
+            bench.put(names.CONTROLLERS, "slurm", **ref)
+            bench.put(names.REST_APIS, "api", controllerRef={"name": "slurm"})
+            bench.put(names.LOGIN_SETS, "login", controllerRef={"name": "slurm"})
+            for where in (database, SLURMDBD, SLURMCTLD, CONTROL, REST_API, LOGIN):
+                await bench.has(lambda where=where: image_of(bench, where))  # type: ignore[misc]
+                rolls_out(bench, where)
+            await bench.has(lambda: status_of(bench).get("image") == IMAGES.slurm)
+            await bench.has(lambda: bench.api.objects[accounting]["status"].get("databaseImage"))
+        bench.images = DefaultImages(f"{IMAGES.slurm}-next", f"{IMAGES.database}-next")
+        async with operator(bench):
+            bench.put(names.CONTROLLERS, "slurm", **ref, extraConf="KillWait=7\n")
+            config = at(kinds.CONFIG_MAP, "slurm-config")
+            await bench.has(lambda: "KillWait=7" in bench.api.objects[config]["data"]["slurm.conf"])
+            await bench.settled()
+            assert {image_of(bench, each) for each in (SLURMDBD, SLURMCTLD, *FOLLOWING)} == {IMAGES.slurm}
+            assert image_of(bench, database) == IMAGES.database
+            put_controller(bench, bench.images.slurm, **ref)
+            await bench.has(lambda: image_of(bench, SLURMDBD) == bench.images.slurm)
+
+
+async def test_an_image_that_never_ran_is_not_kept() -> None:
+    """As one that cannot be pulled: the next operator's default is its cure."""
+    async with stopped_bench() as bench:
+        bench.has_kubelet = False
+        async with operator(bench):
+            bench.put(names.CONTROLLERS, "slurm")
+            await bench.has(lambda: image_of(bench, SLURMCTLD) == IMAGES.slurm)
+        bench.images = DefaultImages(f"{IMAGES.slurm}-next")
+        async with operator(bench):
+            await bench.has(lambda: image_of(bench, SLURMCTLD) == bench.images.slurm)
 
 
 async def test_a_slurmdbd_whose_image_is_named_is_named_with_the_cure(bench: AccessBench) -> None:

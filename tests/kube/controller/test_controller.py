@@ -336,7 +336,7 @@ async def test_objects_of_a_namespace_are_left_alone_while_it_is_not_served() ->
     task = asyncio.create_task(run_controllers([controller]))
     api.put(FARM)
     await farms.listed()
-    await eventually(lambda: farms.get(("alice", "cows")) is not None and controller.queue.is_idle)
+    await eventually(lambda: farms.get(("alice", "cows")) is not None and not controller.queue.unfinished)
     assert acted.empty()
     assert "status" not in api.objects[FARM]
     served.add("alice")

@@ -43,9 +43,9 @@ async def test_a_namespace_of_another_installation_is_left_alone() -> None:
     api = FakeApiServer()
     api.put(lease("bob"), spec={"holderIdentity": "theirs", "renewTime": "now", "leaseDurationSeconds": 3600})
     async with held(api, 1) as leases:
-        assert leases.may_delete("alice")
+        assert not leases.why_not_delete("alice")
         assert not leases.may_write("bob")
-        assert not leases.may_delete("bob")
+        assert leases.why_not_delete("bob")
         assert "not served" in leases.why_not("carol")
 
 
@@ -68,7 +68,7 @@ async def test_a_lease_that_somebody_takes_stops_the_writes_of_its_namespace_onl
         api.put(lease("bob"), {**ours, "spec": theirs})
         await until(held_by_us=False)
         assert "held by theirs" in leases.why_not("bob")
-        assert leases.may_delete("alice")
+        assert not leases.why_not_delete("alice")
         api.put(lease("bob"), {**ours, "spec": {}})
         await until(held_by_us=True)
 
@@ -76,10 +76,10 @@ async def test_a_lease_that_somebody_takes_stops_the_writes_of_its_namespace_onl
 async def test_an_older_release_deletes_nothing_of_a_newer_one() -> None:
     api = FakeApiServer()
     async with held(api, 2) as newer:
-        assert newer.may_delete("alice")
+        assert not newer.why_not_delete("alice")
     async with held(api, 1) as older:
         assert older.may_write("alice")
-        assert not older.may_delete("alice")
+        assert older.why_not_delete("alice")
     assert api.objects[lease("alice")]["metadata"]["annotations"] == {FORMAT: "2"}
     assert api.objects[lease("alice")]["spec"]["holderIdentity"] == ""
 
@@ -88,4 +88,4 @@ async def test_a_format_that_somebody_scribbled_is_none() -> None:
     api = FakeApiServer()
     api.put(lease("alice"), metadata={"name": "hosting", "annotations": {FORMAT: "9e99"}}, spec={})
     async with held(api, 1) as leases:
-        assert leases.may_delete("alice")
+        assert not leases.why_not_delete("alice")

@@ -10,11 +10,7 @@ import pytest
 
 from redbox_api.models import Amounts, Partition, PartitionLimits
 from redbox_operator.api.partition_status import LISTED_AT_MOST, partition_statuses
-from redbox_operator.api.slurmcluster_status import (
-    SlurmClusterStatus,
-    cluster_status_of,
-    has_older_form,
-)
+from redbox_operator.api.slurmcluster_status import SlurmClusterStatus, cluster_status_of
 from tests.operator.factories import cluster_facts
 
 REQUEST_LIMIT = 1_500_000
@@ -136,9 +132,3 @@ def test_the_status_of_a_hostile_cluster_fits_into_an_object() -> None:
     assert status.partitions[0].total.nodes == 0
     assert status.partitions[0].total.cpus == 2**53 - 1
     assert SlurmClusterStatus.model_validate_json(text) == status
-
-
-def test_a_status_of_before_partitions_were_a_list_is_recognized() -> None:
-    assert has_older_form({"partitions": 3, "partitionNames": ["debug"]})
-    assert not has_older_form({"partitions": []})
-    assert not has_older_form({})

@@ -11,6 +11,7 @@ from redbox_clusters.names import SLURM_JOBS
 from redbox_kube.api.lease import LeaseObservation
 from redbox_kube.api.objects import ApiRefused, ResourcePath
 from redbox_kube.install.crd_upgrade import with_stored_versions
+from redbox_operator.api.decode import RESOURCES
 from redbox_operator.install.published_nodes import withdrawn
 from redbox_operator.install.uninstall import (
     JobsPolicy,
@@ -40,8 +41,7 @@ def test_only_a_job_that_may_still_run_is_told(phase: str, *, finished: bool) ->
 
 def test_only_kinds_of_jobs_are_released() -> None:
     """SlurmEndpoints have no finalizer, and the hook has no right to them."""
-    kinds = uninstall(FakeApiServer(), []).job_kinds
-    assert {kind.name for kind in kinds} == {"SlurmJob", "WlmJob"}
+    assert {kind.name for kind in RESOURCES} == {"SlurmJob", "WlmJob"}
 
 
 def test_a_job_is_told_by_who_which_and_where() -> None:

@@ -115,14 +115,6 @@ async def test_a_bounded_number_of_partitions_is_kept(
     assert len(status.free) == 2
 
 
-async def test_a_status_of_the_version_before_is_replaced(status: Status) -> None:
-    """Removed as a whole first: the API server applies nothing to a status that its schema rejects."""
-    status.put(status={"partitions": 1, "partitionNames": ["debug"], "conditions": []})
-    await status.until(lambda: status.free == {"debug": 4})
-    asked = status.api.asked
-    assert asked.index("merge SlurmCluster") < asked.index("status SlurmCluster")
-
-
 async def test_of_a_hostile_partition_only_what_is_shown_is_kept(
     status: Status, monkeypatch: pytest.MonkeyPatch
 ) -> None:

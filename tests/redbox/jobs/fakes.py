@@ -333,11 +333,7 @@ class SimulatedSlurm:
         return FoundJobs(jobs, complete=not self.unfound_uids, whole=whole)
 
     async def history(
-        self,
-        job_ids: Collection[str],
-        *,
-        since: datetime,  # noqa: ARG002
-        users: Collection[UnixUser] | None = None,
+        self, job_ids: Collection[str], *, users: Collection[UnixUser] | None = None
     ) -> AccountingSnapshot:
         self.history_asked.append([*job_ids])
         history = self._history(lambda row: row.job_id in job_ids)

@@ -25,7 +25,7 @@ from redbox.logs.interfaces import (
 
 ALICE = UnixUser("alice", 2001)
 PATH = "/home/alice/slurm-7.out"
-FACTS = FileAttributes("file", size=5, device=7, inode=8, modified_ns=9, mode=0o644, uid=2001, gid=2001)
+FACTS = FileAttributes("file", size=5, device=7, inode=8, modified_ns=9, mode=0o644, uid=2001)
 
 
 class FailingAgent:
@@ -49,7 +49,7 @@ class ReadingAgent(FailingAgent):
     """One that finds a file, on a disk of its own host."""
 
     async def read(self, *_: Any, **__: Any) -> ReadResult:
-        return ReadResult(data=b"bytes", offset=0, same=True, tail="", open_s=0.0, facts=FACTS)
+        return ReadResult(data=b"bytes", offset=0, same=True, tail="", facts=FACTS)
 
     async def stat(self, *_: Any, **__: Any) -> FileStatus:
         return FileStatus(**asdict(FACTS), file_system="ext4")

@@ -30,7 +30,7 @@ from tests.redbox.slurm.captured import output
 ALICE, BOB, REDBOX = UnixUser("alice", 2001), UnixUser("bob", 2002), UnixUser("redbox", 999)
 NOW = datetime(2026, 11, 21, tzinfo=UTC)
 HELLO = Hello(2, 2001, "/home/alice", 4711, "boot", "1")
-FACTS = FileAttributes("directory", 0, 1, 1, 0, 0o755, 2001, 2001)
+FACTS = FileAttributes("directory", 0, 1, 1, 0, 0o755, 2001)
 Answer = Callable[[list[str]], CommandResult] | AgentError | CommandResult
 
 
@@ -185,12 +185,11 @@ class ScriptedAgent(AgentClient):
     async def recall(self, keep: str) -> RecordedCommand:
         return self.agents.kept.get(keep, RecordedCommand(RecordedCommandState.NOT_RECORDED))
 
-    async def make_directory(self, path: str, *, mode: int = 0o777) -> tuple[FileAttributes, bool]:
+    async def make_directory(self, path: str, *, mode: int = 0o777) -> None:
         assert self.role == "files"
         if self.agents.no_directory is not None:
             raise self.agents.no_directory
         self.agents.directories.append((path, mode))
-        return FACTS, True
 
     async def write(
         self, path: str, chunks: AsyncIterable[bytes] | bytes, *, mode: int = 0o644, **_: Any

@@ -8,7 +8,7 @@ from dataclasses import replace
 from redbox.agents.protocol.answers import CommandResult
 from redbox.core.domain import JobShape
 from redbox.slurm.commands import sacct
-from tests.redbox.slurm.fakes import NOW, Answer, ScriptedAgents, accounted, argv_option, done
+from tests.redbox.slurm.fakes import Answer, ScriptedAgents, accounted, argv_option, done
 from tests.redbox.slurm.test_job_queries import ROW, manager
 
 ENDED = ROW | {"ExitCode": "0:0", "State": "COMPLETED"}
@@ -32,7 +32,7 @@ def text_queries(agents: ScriptedAgents) -> list[tuple[str, str]]:
 
 async def test_a_job_has_what_no_user_writes_from_one_query_and_texts_from_another() -> None:
     agents = accounting(ENDED | {"Account": "physics", "WorkDir": "/home/alice", "StdOut": "/home/alice/o"})
-    history = await manager(agents).history(["7"], since=NOW)
+    history = await manager(agents).history(["7"])
     (job,) = history.jobs
     assert (job.state, job.mark, job.name, job.account) == ("COMPLETED", "rb1.mark", "name", "physics")
     assert (job.working_directory, job.stdout, job.shape) == ("/home/alice", "/home/alice/o", JobShape.PLAIN)
@@ -45,7 +45,7 @@ async def test_a_job_has_what_no_user_writes_from_one_query_and_texts_from_anoth
 async def test_texts_that_are_longer_than_their_columns_are_queried_again_for_their_jobs_alone() -> None:
     long = ENDED | {"JobID": "8", "JobIDRaw": "8", "WorkDir": "/" + "x" * 4000}
     agents = accounting(ENDED, long)
-    jobs = (await manager(agents).history(["7", "8"], since=NOW)).jobs
+    jobs = (await manager(agents).history(["7", "8"])).jobs
     assert {job.job_id: len(job.working_directory) for job in jobs} == {"7": 0, "8": 4001}
     assert text_queries(agents) == [("256", "7,8"), ("4096", "8")]
 
@@ -65,7 +65,7 @@ async def test_a_job_of_too_many_runs_with_long_texts_has_short_ones_and_hides_n
         return replace(answer, truncated=len(answer.stdout) > 60_000)  # two runs
 
     agents.answers["sacct --noheader"] = limited
-    history = await manager(agents).history(["7", "8", "9"], since=NOW)
+    history = await manager(agents).history(["7", "8", "9"])
     assert history.complete
     assert {job.job_id: len(job.working_directory) for job in history.jobs} == {"7": 301, "8": 0, "9": 301}
     assert {job.name for job in history.jobs} == {"long"}
@@ -75,7 +75,7 @@ async def test_a_job_of_too_many_runs_with_long_texts_has_short_ones_and_hides_n
 async def test_a_mark_far_behind_in_a_submit_line_is_found_where_comments_are_not_stored() -> None:
     line = f"sbatch --parsable --constraint={'x' * 300} --comment=rb1.old --export=ALL"
     agents = accounting(ENDED | {"Comment": "", "SubmitLine": line})
-    (job,) = (await manager(agents).history(["7"], since=NOW)).jobs
+    (job,) = (await manager(agents).history(["7"])).jobs
     assert job.mark == "rb1.old"
 
 
@@ -83,14 +83,14 @@ async def test_texts_are_queried_for_one_task_of_an_array() -> None:
     waiting = ENDED | {"JobID": "7_[5-9]", "JobIDRaw": "7", "State": "PENDING"}
     tasks = [ENDED | {"JobID": f"7_{index}", "JobIDRaw": str(10 + index)} for index in range(3)]
     agents = ScriptedAgents({"sacct --noheader": accounted(waiting, *tasks)})
-    (job,) = (await manager(agents).history(["7"], since=NOW)).jobs
+    (job,) = (await manager(agents).history(["7"])).jobs
     assert (job.mark, job.array_size, len(job.tasks)) == ("rb1.mark", 8, 3)
     assert text_queries(agents) == [("256", "7_2")]
 
 
 async def test_a_job_whose_texts_the_accounting_does_not_show_makes_the_answer_incomplete() -> None:
     gone: list[Answer] = [accounted(ENDED), done(), done()]
-    history = await manager(ScriptedAgents({"sacct --noheader": gone})).history(["7"], since=NOW)
+    history = await manager(ScriptedAgents({"sacct --noheader": gone})).history(["7"])
     assert not history.complete
     assert [job.mark for job in history.jobs] == [""]
 
@@ -98,7 +98,7 @@ async def test_a_job_whose_texts_the_accounting_does_not_show_makes_the_answer_i
 async def test_two_rows_for_one_run_are_none_and_make_the_answer_incomplete() -> None:
     failed = ENDED | {"State": "FAILED", "ExitCode": "7:0"}
     other = ENDED | {"JobID": "8", "JobIDRaw": "8"}
-    history = await manager(accounting(ENDED, failed, other)).history(["7", "8"], since=NOW)
+    history = await manager(accounting(ENDED, failed, other)).history(["7", "8"])
     assert [job.job_id for job in history.jobs] == ["8"]
     assert not history.complete
 
@@ -111,7 +111,7 @@ async def test_a_text_with_lines_of_others_is_only_a_text() -> None:
     record = accounted(forged)(sacct.texts_argv(columns, ["8"])).stdout.decode()
     for text in (facts, record, "x" * 20 + record, facts * 40):
         mine = ENDED | dict.fromkeys(("Account", "JobName", "WorkDir", "StdOut", "SubmitLine"), text)
-        jobs = (await manager(accounting(mine, victim)).history(["7", "8"], since=NOW)).jobs
+        jobs = (await manager(accounting(mine, victim)).history(["7", "8"])).jobs
         assert [(job.job_id, job.state) for job in jobs] == [("7", "COMPLETED"), ("8", "COMPLETED")]
         assert jobs[1].name == "bobs"
 

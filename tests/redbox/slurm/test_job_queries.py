@@ -129,14 +129,14 @@ async def test_single_jobs_that_slurm_does_not_know_are_absent_and_a_fault_is_a_
 
 async def test_without_accounting_there_is_no_history_and_nobody_asks() -> None:
     agents = ScriptedAgents({"scontrol show config": NO_ACCOUNTING})
-    history = await manager(agents).history(["7"], since=NOW)
+    history = await manager(agents).history(["7"])
     assert (history.available, history.jobs) == (False, ())
     assert agents.called("sacct") == []
 
 
 async def test_history_is_asked_for_a_thousand_ids_at_a_time() -> None:
     agents = ScriptedAgents({"sacct --noheader": done()})
-    await manager(agents).history([str(job_id) for job_id in range(1, 2501)], since=NOW)
+    await manager(agents).history([str(job_id) for job_id in range(1, 2501)])
     asked = [argv[-1].removeprefix("--jobs=").split(",") for argv in agents.called("sacct --noheader")]
     assert [len(ids) for ids in asked] == [1000, 1000, 500]
     assert len(agents.called("sacct --helpformat")) == 1
@@ -153,7 +153,7 @@ async def test_where_slurmdbd_hides_jobs_the_users_of_the_last_look_are_asked() 
     agents = ScriptedAgents({"sacctmgr": hidden, "squeue": queue(), "sacct --noheader": done()})
     manages = manager(agents)
     await manages.poll(users=[ALICE, BOB])
-    await manages.history(["7"], since=NOW)
+    await manages.history(["7"])
     assert askers(agents, "sacct")[1:] == ["alice", "bob"]
 
 
@@ -172,11 +172,11 @@ def whole_exit(code: int) -> CommandResult:
 
 async def test_where_slurmdbd_hides_jobs_one_silent_agent_leaves_the_others_their_history() -> None:
     agents = ScriptedAgents({"sacctmgr": HIDDEN, "sacct --noheader": [late(), accounted()]})
-    history = await manager(agents).history(["7"], since=NOW, users=[ALICE, BOB])
+    history = await manager(agents).history(["7"], users=[ALICE, BOB])
     assert (shows_all_jobs_of(ALICE.uid, history), shows_all_jobs_of(BOB.uid, history)) == (False, True)
     silent = ScriptedAgents({"sacctmgr": HIDDEN, "sacct --noheader": [late(), late()]})
     with pytest.raises(WorkloadManagerError):
-        await manager(silent).history(["7"], since=NOW, users=[ALICE, BOB])
+        await manager(silent).history(["7"], users=[ALICE, BOB])
 
 
 async def test_where_slurmdbd_hides_jobs_nobodys_agent_is_believed_about_others() -> None:
@@ -189,7 +189,7 @@ async def test_where_slurmdbd_hides_jobs_nobodys_agent_is_believed_about_others(
         }
     )
     asked = manager(agents)
-    history = await asked.history(["7"], since=NOW, users=[ALICE, BOB])
+    history = await asked.history(["7"], users=[ALICE, BOB])
     assert [(observed.job_id, observed.uid, observed.exit_code) for observed in history.jobs] == [
         ("7", 2001, 127)
     ]
@@ -200,7 +200,7 @@ async def test_an_exit_code_that_sacct_cuts_is_whole_also_where_slurmdbd_hides_j
     agents = ScriptedAgents(
         {"sacctmgr": HIDDEN, "sacct --noheader": accounted(ROW), "sacct --json": whole_exit(255)}
     )
-    history = await manager(agents).history(["7"], since=NOW, users=[ALICE])
+    history = await manager(agents).history(["7"], users=[ALICE])
     assert [observed.exit_code for observed in history.jobs] == [255]
     assert askers(agents, "sacct") == ["redbox", *["alice"] * 3]  # the first asks for the fields' names
 
@@ -208,7 +208,7 @@ async def test_an_exit_code_that_sacct_cuts_is_whole_also_where_slurmdbd_hides_j
 async def test_a_slurmdbd_that_is_down_is_a_fault_and_not_an_empty_history() -> None:
     down = done("", "sacct: error: Problem talking to the database: Connection refused\n", 1)
     with pytest.raises(WorkloadManagerError, match="Connection refused"):
-        await manager(ScriptedAgents({"sacct --noheader": down})).history(["7"], since=NOW)
+        await manager(ScriptedAgents({"sacct --noheader": down})).history(["7"])
 
 
 async def test_calls_are_told_with_their_duration_and_whether_they_were_answered() -> None:

@@ -141,11 +141,11 @@ async def test_an_id_that_no_job_can_have_keeps_no_answer_about_the_jobs_of_othe
     )
     asked = manager(agents)
     assert [shown.job_id for shown in (await asked.find_live([odd, "7"])).jobs] == ["7"]
-    assert [shown.job_id for shown in (await asked.history([odd, "7"], since=NOW)).jobs] == ["7"]
+    assert [shown.job_id for shown in (await asked.history([odd, "7"])).jobs] == ["7"]
     assert agents.called("squeue")[-1][-1] == "--jobs=7"
     assert agents.called("sacct --noheader")[-1][-1] == "--jobs=7"
     assert (await asked.find_live([odd])).jobs == ()
-    assert (await asked.history([odd], since=NOW)).jobs == ()
+    assert (await asked.history([odd])).jobs == ()
 
 
 async def test_an_answer_that_cannot_be_read_is_as_none_of_its_user_alone() -> None:

@@ -200,7 +200,7 @@ class PodLife:
     async def settled(self) -> None:
         """Until its deletion was reconciled."""
         await until(lambda: self.pods.informer.pods[POD.namespace, POD.name].is_being_deleted)
-        await until(lambda: self.pods.queue.is_idle)
+        await until(lambda: not self.pods.queue.unfinished)
 
     def written(self) -> list[Object]:
         """Each status, oldest first."""

@@ -29,7 +29,7 @@ HELD = Unsupported("spec.hostPID is not supported.")
 
 
 async def held(life: PodLife, reason: str) -> None:
-    await until(lambda: life.waiting_reason == reason and life.pods.queue.is_idle)
+    await until(lambda: life.waiting_reason == reason and not life.pods.queue.unfinished)
 
 
 async def test_a_refused_pod_of_a_deployment_waits_with_the_sentence_and_one_event() -> None:
@@ -67,7 +67,7 @@ async def test_a_held_pod_is_not_tried_again_because_somebody_labels_it() -> Non
             {**pod, "metadata": {**pod["metadata"], "labels": {"a": "b"}}},
         )
         life.pods.enqueue(PLACE)
-        await until(lambda: life.pods.queue.is_idle)
+        await until(lambda: not life.pods.queue.unfinished)
         assert len(life.redbox.asked) == asked
 
 

@@ -60,7 +60,7 @@ async def test_events_are_published_once_and_not_kept() -> None:
             "at": datetime.now(UTC).isoformat(),
         }
         life.redbox.change(pod_job(pod=report(main=RUNS, events=[event])))
-        await until(lambda: life.api.events and life.pods.queue.is_idle)
+        await until(lambda: life.api.events and not life.pods.queue.unfinished)
         assert [found["message"] for found in life.api.events] == ["it is here"]
         assert [row.pod.events for row in life.rows if row.pod] == [[]]
 
@@ -69,7 +69,7 @@ async def test_nothing_is_kept_of_an_account_that_calls_red_box_no_more() -> Non
     """A tenant makes as many accounts in a namespace as they like."""
     async with pod_life() as life:
         await submitted(life)
-        await until(lambda: life.pods.queue.is_idle)
+        await until(lambda: not life.pods.queue.unfinished)
         assert len(life.pods._callers) == 0
 
 

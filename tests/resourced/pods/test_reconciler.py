@@ -157,7 +157,7 @@ class Harness:
         """One, whole."""
         before = self.redbox.asked
         self.pods.enqueue(PLACE)
-        await until(lambda: self.redbox.asked > before and self.pods.queue.is_idle)
+        await until(lambda: self.redbox.asked > before and not self.pods.queue.unfinished)
 
 
 async def until(holds: Callable[[], object]) -> None:
@@ -173,7 +173,7 @@ async def submitted_pod() -> AsyncIterator[Harness]:
     harness = Harness()
     running = asyncio.create_task(harness.pods.run())
     try:
-        await until(lambda: harness.redbox.asked and harness.pods.queue.is_idle)
+        await until(lambda: harness.redbox.asked and not harness.pods.queue.unfinished)
         yield harness
     finally:
         running.cancel()
@@ -195,7 +195,7 @@ async def test_a_job_that_was_known_meanwhile_is_missed_again() -> None:
         feed = harness.pods.job_feeds["hpc1"]
         feed.take(RUNNING)  # as its watch does
         harness.pods.enqueue(PLACE)
-        await until(lambda: phases(harness.api) and harness.pods.queue.is_idle)
+        await until(lambda: phases(harness.api) and not harness.pods.queue.unfinished)
         feed.rows.clear()
         harness.at = LOST_AFTER_S
         await harness.look()
@@ -218,7 +218,7 @@ async def test_neither_a_retry_nor_a_change_after_the_shutdown_starts_work(
     api = away_at_first_write()
     pods = AllRefused(api.client, cast("ClusterRegistry", OneCluster()), cast("Any", None), "10.0.0.7")
     running = asyncio.create_task(pods.run())
-    await until(lambda: api.writes == 1 and pods.queue.is_idle)  # it failed: a retry is due
+    await until(lambda: api.writes == 1 and not pods.queue.unfinished)  # it failed: a retry is due
     running.cancel()
     await asyncio.wait({running})
     pods.enqueue(PLACE)

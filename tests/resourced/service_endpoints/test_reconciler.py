@@ -283,7 +283,7 @@ async def settled(endpoints: ServiceEndpoints) -> None:
     """All events have arrived and are worked on."""
     for _ in range(50):
         await asyncio.sleep(0)
-    await until(lambda: endpoints._queue.is_idle)
+    await until(lambda: not endpoints._queue.unfinished)
 
 
 def is_written(api: FakeApiServer, node_port: int) -> bool:

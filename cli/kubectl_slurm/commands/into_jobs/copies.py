@@ -14,12 +14,12 @@ import subprocess
 import tarfile
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import IO, Protocol
+from typing import IO
 
 from kubectl_slurm.errors import BadUsage, PluginError
 from kubectl_slurm.kubectl.program import ErrorLines, Kubectl
 from kubectl_slurm.options import invocation_of, parser_of
-from kubectl_slurm.slurmjobs.entering import add_place, entry_of
+from kubectl_slurm.slurmjobs.entering import JobEntry, add_place, entry_of
 from kubectl_slurm.terminal.screen import note, one_line
 
 TEXT = "Copy a file or folder from a running job (NAME:PATH LOCAL) or to it (LOCAL NAME:PATH)."
@@ -57,12 +57,6 @@ LONGEST_PATH = 4000
 REMOTE = re.compile(r"((?:slurmjob(?:\.redbox\.dev)?/)?[a-z0-9][a-z0-9.-]*(?:_[0-9]+)?):(.*)", re.DOTALL)
 
 
-class RunInJob(Protocol):
-    """The arguments of kubectl that run a command in the job."""
-
-    def __call__(self, command: Sequence[str], *, stdin: bool) -> list[str]: ...
-
-
 def run(command: str, words: Sequence[str], given: Sequence[str], environment: Mapping[str, str]) -> int:
     parser = parser_of(command, TEXT, epilog=EPILOG)
     parser.add_argument("source", metavar="SOURCE")
@@ -77,26 +71,21 @@ def run(command: str, words: Sequence[str], given: Sequence[str], environment: M
     if not path:
         raise BadUsage(f"which file of {name}? NAME:PATH")
     entry = entry_of(call.kubectl, name, options)
-
-    def run_in_job(command: Sequence[str], *, stdin: bool) -> list[str]:
-        words = entry.arguments(command, stdin=stdin)
-        return [word for word in words if word != "--tty"]
-
     if remote is not None:
-        _download(call.kubectl, run_in_job, path, Path(options.target))
+        _download(call.kubectl, entry, path, Path(options.target))
     else:
-        upload(call.kubectl, run_in_job, Path(options.source), path)
+        upload(call.kubectl, entry, Path(options.source), path)
     return 0
 
 
-def _download(kubectl: Kubectl, run_in_job: RunInJob, path: str, target: Path) -> None:
+def _download(kubectl: Kubectl, entry: JobEntry, path: str, target: Path) -> None:
     folder, name = posixpath.split(path.rstrip("/") or "/")
     name = "" if name == "." else name
     command = ["sh", "-c", PACK, "cp", folder or ".", name]
     destination, renamed = (target, None) if target.is_dir() else (target.parent, target.name)
     if not destination.is_dir():
         raise BadUsage(f"there is no folder {destination}")
-    with kubectl.process(*run_in_job(command, stdin=False), pass_on=_of_job) as (process, errors):
+    with kubectl.process(*entry.arguments(command, stdin=False), pass_on=_of_job) as (process, errors):
         fault = unpack(process.stdout, destination, name, renamed)
         if fault and process.stdout is not None:
             process.stdout.close()  # kubectl would wait for ever to write the rest
@@ -169,14 +158,14 @@ def _check_is_below(root: str, destination: Path, path: str) -> None:
         raise tarfile.TarError(f"it has {path!r}, which was not asked for")
 
 
-def upload(kubectl: Kubectl, run_in_job: RunInJob, source: Path, path: str) -> None:
+def upload(kubectl: Kubectl, entry: JobEntry, source: Path, path: str) -> None:
     """Into PATH if it is a folder there, else as PATH."""
     if not os.access(source, os.R_OK):
         raise BadUsage(f"{source} cannot be read")
     whole = source.resolve()  # of a link what it leads to, under the link's name
     name = source.name if source.name not in {"", ".."} else whole.name
     command = ["sh", "-c", UNPACK, "cp", path, name]
-    argv = kubectl.argv(*run_in_job(command, stdin=True))
+    argv = kubectl.argv(*entry.arguments(command, stdin=True, tty=False))
     with subprocess.Popen(
         argv, stdin=subprocess.PIPE, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE
     ) as process:

@@ -143,7 +143,7 @@ def _relay(
 ) -> None:
     """One connection; kubectl has both ends of it and says what goes wrong."""
     command = ["python3", "-c", RELAY, str(pair.remote)]
-    arguments = [word for word in entry.arguments(command, stdin=True) if word != "--tty"]
+    arguments = entry.arguments(command, stdin=True, tty=False)
     with slots, connection:
         try:
             process = subprocess.Popen(

@@ -36,6 +36,14 @@ START_DATABASE = """\
 umask 077
 data=/var/lib/mysql/data
 if ! [ -d "$data" ]; then
+  if [ -n "$BACKUP" ]; then
+    wanted="$(sed -n 's/^ *"database.sql": "\\([0-9a-f]*\\)".*/\\1/p' "$BACKUP/backup.json" || true)"
+    found="$(sha256sum "$BACKUP/database.sql" | cut -c -64)"
+    if [ -z "$wanted" ] || [ "$wanted" != "$found" ]; then
+      echo "$BACKUP/database.sql is not as it was written: use another backup" >&2
+      exit 1
+    fi
+  fi
   rm -rf "$data.new"
   mkdir "$data.new"
   mariadb-install-db --auth-root-authentication-method=socket --auth-root-socket-user="$(id -un)" \
@@ -59,10 +67,11 @@ GRANT ALL ON slurm_acct_db.* TO slurm@'%%';
 exec mariadbd --datadir="$data" --init-file=/run/mysqld/init.sql "--bind-address=*" --skip-networking=OFF \
   --innodb-lock-wait-timeout=900 --loose-innodb-snapshot-isolation=OFF
 """
-"""A pod that ends in the middle of the installation, or of a restore, leaves no half database. The operator
-makes the password of letters and digits; printf is the shell's own, so it is no argument of a process.
-Debian's configuration listens on loopback only. slurmdbd asks for the last two: with the isolation that newer
-releases of MariaDB begin with, it ends when two writes meet."""
+"""A pod that ends in the middle of the installation, or of a restore, leaves no half database. MariaDB's root
+imports a dump, so it has to be the one of the backup's manifest. The operator makes the password of letters
+and digits; printf is the shell's own, so it is no argument of a process. Debian's configuration listens on
+loopback only. slurmdbd asks for the last two: with the isolation that newer releases of MariaDB begin with,
+it ends when two writes meet."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -102,9 +102,8 @@ def _with_user_service(made: Manifest, user: Manifest) -> Manifest:
 def network_policies(cell: SlurmCell, operator: dict[str, str]) -> list[Manifest]:
     """One for each role. `operator` is the namespace and the name of the operator's pods' labels.
 
-    Daemons, stepds and srun use ephemeral ports, so pods of one cluster reach each other on all ports. The
-    database is for slurmdbd and backups, control for the operator, sshd for everybody. Hosts outside belong
-    to the cluster by their addresses.
+    Daemons, stepds and srun use ephemeral ports, so pods of one cluster reach each other on all ports.
+    Control is for the operator, sshd for everybody. Hosts outside belong to the cluster by their addresses.
     """
     cluster = {names.LABEL_CLUSTER: cell.name}
     from_operator = {
@@ -120,8 +119,6 @@ def network_policies(cell: SlurmCell, operator: dict[str, str]) -> list[Manifest
         }
     }
     members = [slurm, *({"ipBlock": {"cidr": each}} for each in cell.spec.redbox.outside_addresses)]
-    slurmdbd = {"podSelector": {"matchLabels": {names.LABEL_ROLE: "slurmdbd"}}}
-    backup = {"podSelector": {"matchLabels": {names.LABEL_ROLE: "backup"}}}
     rules: dict[str, list[Manifest]] = {
         "slurmctld": [
             {"from": [*members]},
@@ -131,17 +128,26 @@ def network_policies(cell: SlurmCell, operator: dict[str, str]) -> list[Manifest
         "login": [{"from": [*members]}, {"ports": [{"port": names.PORT_SSHD, "protocol": "TCP"}]}],
         "slurmdbd": [{"from": [slurm]}],
         "control": [{"from": [from_operator], "ports": [{"port": names.PORT_CONTROL, "protocol": "TCP"}]}],
-        "mariadb": [{"from": [slurmdbd, backup], "ports": [{"port": names.PORT_MARIADB, "protocol": "TCP"}]}],
     }
     isolated = [_isolated(cell, role) for role in ("trial", "homes")]
     return [*(_policy(cell, role, ingress) for role, ingress in rules.items()), *isolated]
+
+
+def database_policy(cell: SlurmCell, accounting: str, owner: Manifest) -> Manifest:
+    """The database of one Accounting, for its own slurmdbd and for backups of its cluster."""
+    backup = {names.LABEL_CLUSTER: cell.name, names.LABEL_ROLE: "backup"}
+    peers = [
+        {"podSelector": {"matchLabels": each}}
+        for each in (selector(cell.name, "slurmdbd", accounting), backup)
+    ]
+    ingress = [{"from": peers, "ports": [{"port": names.PORT_MARIADB, "protocol": "TCP"}]}]
+    return _accounting_policy(cell, "mariadb", accounting, ingress, owner)
 
 
 def shared_slurmdbd_policy(
     cell: SlurmCell, accounting: str, clusters: Iterable[str], owner: Manifest
 ) -> Manifest:
     """Slurmdbd for the other clusters that report to it: its own one has a policy."""
-    name = names.accounting_name(accounting)
     expressions = [
         {"key": names.LABEL_CLUSTER, "operator": "In", "values": sorted(clusters)},
         {"key": names.LABEL_ROLE, "operator": "In", "values": list(SLURM_ROLES)},
@@ -152,12 +158,34 @@ def shared_slurmdbd_policy(
             "ports": [{"port": names.PORT_SLURMDBD, "protocol": "TCP"}],
         }
     ]
+    return _accounting_policy(cell, "slurmdbd", accounting, ingress, owner)
+
+
+def updates_policy(cell: SlurmCell, accounting: str, clusters: Iterable[str], owner: Manifest) -> Manifest:
+    """Slurmctld of these other clusters, for slurmdbd, which sends it each change of accounts and users."""
+    name = f"{names.accounting_name(accounting)}-updates"
+    expressions = [{"key": names.LABEL_CLUSTER, "operator": "In", "values": sorted(clusters)}]
+    selected = {"matchLabels": {names.LABEL_ROLE: "slurmctld"}, "matchExpressions": expressions}
+    peers = [{"podSelector": {"matchLabels": selector(cell.name, "slurmdbd", accounting)}}]
+    ingress = [{"from": peers, "ports": [{"port": names.PORT_SLURMCTLD, "protocol": "TCP"}]}]
     return {
         "apiVersion": "networking.k8s.io/v1",
         "kind": "NetworkPolicy",
-        "metadata": metadata(name, cell.namespace, labels(cell.name, "slurmdbd", accounting), owner),
+        "metadata": metadata(name, cell.namespace, labels(cell.name, "slurmctld", accounting), owner),
+        "spec": {"podSelector": selected, "policyTypes": ["Ingress"], "ingress": ingress},
+    }
+
+
+def _accounting_policy(
+    cell: SlurmCell, role: str, accounting: str, ingress: list[Manifest], owner: Manifest
+) -> Manifest:
+    name = names.database_name(accounting) if role == "mariadb" else names.accounting_name(accounting)
+    return {
+        "apiVersion": "networking.k8s.io/v1",
+        "kind": "NetworkPolicy",
+        "metadata": metadata(name, cell.namespace, labels(cell.name, role, accounting), owner),
         "spec": {
-            "podSelector": {"matchLabels": selector(cell.name, "slurmdbd", accounting)},
+            "podSelector": {"matchLabels": selector(cell.name, role, accounting)},
             "policyTypes": ["Ingress"],
             "ingress": ingress,
         },

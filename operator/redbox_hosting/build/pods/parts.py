@@ -11,7 +11,7 @@ from redbox_hosting.api.controller import ControllerSpec
 from redbox_hosting.api.fields import Profile
 from redbox_hosting.build.config.releases import SlurmRelease
 from redbox_hosting.build.pods.merge import strategic_merge
-from redbox_hosting.build.pods.pod_security import check_plain
+from redbox_hosting.build.pods.pod_security import check_plain, places_of
 
 Manifest = dict[str, Any]
 OPERATOR_IN_TLS = "redbox-hosting"
@@ -145,7 +145,7 @@ def with_user_template(cell: SlurmCell, template: Manifest, user: Manifest) -> M
     }
     spec = strategic_merge(template["spec"], given)
     if cell.spec.redbox.profile is Profile.PLAIN:
-        check_plain(own["labels"][names.LABEL_ROLE], spec)
+        check_plain(own["labels"][names.LABEL_ROLE], spec, places_of(template["spec"]))
     return {**template, "metadata": {**own, **made}, "spec": spec}
 
 

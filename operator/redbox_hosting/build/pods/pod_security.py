@@ -6,33 +6,15 @@ before it is created: the author gets a sentence, and not a worker that never co
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from typing import Any
 
 from redbox_kube.controller.steps import StepFailed
+from redbox_shared.hosted_settings.plain_profile import BASELINE_CAPABILITIES, RESTRICTED_VOLUMES
 
-BASELINE_CAPABILITIES = frozenset(
-    {
-        *("AUDIT_WRITE", "CHOWN", "DAC_OVERRIDE", "FOWNER", "FSETID", "KILL", "MKNOD"),
-        *("NET_BIND_SERVICE", "SETFCAP", "SETGID", "SETPCAP", "SETUID", "SYS_CHROOT"),
-    }
-)
-RESTRICTED_VOLUMES = frozenset(
-    {
-        *("configMap", "csi", "downwardAPI", "emptyDir", "ephemeral", "persistentVolumeClaim"),
-        *("projected", "secret"),
-    }
-)
 SECCOMP = frozenset({"RuntimeDefault", "Localhost"})
 APPARMOR = frozenset({"RuntimeDefault", "Localhost"})
 SELINUX_TYPES = frozenset({"", "container_t", "container_init_t", "container_kvm_t", "container_engine_t"})
-OPERATORS_CONTAINERS = {
-    "slurmrestd": ("slurmrestd", "front"),
-    "control": ("slurmrestd", "front"),
-    "login": ("login", "sack"),
-    "slurmd": ("slurmd", "munged"),
-}
-"""By role; of the other roles it is the one that has the role's name."""
 KEY_VOLUMES = {
     "slurmctld": ("etc", "run", "tls"),
     "slurmd": ("keys", "run", "munge", "munge-key", "munge-run"),
@@ -50,18 +32,26 @@ class BeyondPlain(StepFailed):
     """The user's fields ask for more than the profile Plain allows."""
 
 
-def check_plain(role: str, spec: Pod) -> None:
+def check_plain(role: str, spec: Pod, own: Collection[str]) -> None:
     """Raise BeyondPlain with the names of the fields that the pod of a Plain cluster may not have."""
-    if fields := beyond_plain(role, spec):
+    if fields := beyond_plain(role, spec, own):
         raise BeyondPlain(
             f"the profile Plain does not allow {', '.join(fields[:MOST_NAMED])}: remove it, or set the "
             "Controller's spec.redbox.profile to Privileged"
         )
 
 
-def beyond_plain(role: str, spec: Pod) -> list[str]:
-    """Fields that the level baseline refuses, the volumes of restricted, and ways to the operator's keys."""
-    return [*_baseline(spec), *_volumes(spec), *_keys(role, spec)]
+def beyond_plain(role: str, spec: Pod, own: Collection[str]) -> list[str]:
+    """Fields that the level baseline refuses, the volumes of restricted, and ways to the operator's keys.
+
+    `own`: the places of the containers that the operator has made. A name says nothing: a user may give any.
+    """
+    return [*_baseline(spec), *_volumes(spec), *_keys(role, spec, own)]
+
+
+def places_of(spec: Pod) -> frozenset[str]:
+    """Its containers, as messages name them."""
+    return frozenset(place for place, _, _ in containers_of(spec))
 
 
 def containers_of(spec: Pod) -> Iterator[tuple[str, Pod, Pod]]:
@@ -109,15 +99,10 @@ def _volumes(spec: Pod) -> Iterator[str]:
         yield from (f"volumes[{volume.get('name', '')}].{kind}" for kind in sorted(kinds))
 
 
-def _keys(role: str, spec: Pod) -> Iterator[str]:
+def _keys(role: str, spec: Pod, own: Collection[str]) -> Iterator[str]:
     """In a shared process namespace the files of one container are open to the others by /proc."""
     if spec.get("shareProcessNamespace"):
         yield "shareProcessNamespace"
-    own = {
-        f"{kind}[{name}]"
-        for kind in ("containers", "initContainers")
-        for name in OPERATORS_CONTAINERS.get(role, (role,))
-    }
     for place, each, security in containers_of(spec):
         escalates = security.get("allowPrivilegeEscalation")
         if escalates or (escalates is None and place in own):

@@ -18,7 +18,13 @@ from redbox_hosting.build.pods.accounting import (
     mariadb_set,
     slurmdbd_set,
 )
-from redbox_hosting.build.pods.network import daemon_service, service_account, shared_slurmdbd_policy
+from redbox_hosting.build.pods.network import (
+    daemon_service,
+    database_policy,
+    service_account,
+    shared_slurmdbd_policy,
+    updates_policy,
+)
 from redbox_hosting.build.pods.parts import SlurmCell
 from redbox_hosting.controllers.clusters.cluster_objects import desired
 from redbox_kube.api import kinds
@@ -60,7 +66,8 @@ def database_objects(cell: SlurmCell, accounting: AccountingCell) -> list[Desire
     service = daemon_service(
         cell, MARIADB, accounting.name, name=name, port=names.PORT_MARIADB, owner=accounting.owner
     )
-    return [desired(manifest) for manifest in (account, service, mariadb_set(cell, accounting))]
+    policy = database_policy(cell, accounting.name, accounting.owner)
+    return [desired(manifest) for manifest in (account, service, policy, mariadb_set(cell, accounting))]
 
 
 def slurmdbd_objects(
@@ -80,5 +87,6 @@ def slurmdbd_objects(
     )
     manifests = [account, service, slurmdbd_set(cell, accounting)]
     if others := set(clusters) - {cell.name}:
-        manifests.append(shared_slurmdbd_policy(cell, accounting.name, others, accounting.owner))
+        policies = (shared_slurmdbd_policy, updates_policy)
+        manifests += [policy(cell, accounting.name, others, accounting.owner) for policy in policies]
     return [desired(manifest) for manifest in manifests]

@@ -15,7 +15,7 @@ from redbox_hosting.api import names
 from redbox_hosting.api.daemons import Accounting
 from redbox_hosting.api.status import AccountingStatus
 from redbox_hosting.build.config.slurmdbd_conf import DatabaseAddress, slurmdbd_conf
-from redbox_hosting.build.pods.accounting import PASSWORD_KEY, SLURMDBD_CONF, AccountingCell
+from redbox_hosting.build.pods.accounting import MARIADB, PASSWORD_KEY, SLURMDBD_CONF, AccountingCell
 from redbox_hosting.build.pods.parts import SlurmCell
 from redbox_hosting.controllers.accountings.accounting_objects import (
     OWNED,
@@ -34,7 +34,7 @@ from redbox_hosting.controllers.accountings.user_accounts import UserAccounts
 from redbox_hosting.controllers.clusters.keys import JWKS, JWT
 from redbox_hosting.controllers.clusters.rotation.key_rotation import jwks_digest
 from redbox_hosting.controllers.clusters.secret_files import SecretFiles, decoded
-from redbox_hosting.controllers.clusters.upgrades import check_not_older
+from redbox_hosting.controllers.clusters.upgrades import check_not_older, image_in
 from redbox_hosting.controllers.config_maps import files_of_config_map
 from redbox_hosting.controllers.context import HostingContext
 from redbox_hosting.controllers.rollouts import is_rolled_out
@@ -261,10 +261,10 @@ class Accountings:
         return keys, jwks
 
     def _cell(self, world: AccountingWorld, digest: str = "") -> AccountingCell:
+        """With the database's image that runs, where the spec names none: as with a Controller's."""
         accounting = world.accounting
-        return AccountingCell(
-            accounting.name, accounting.uid, accounting.spec, self.context.images.database, digest
-        )
+        image = accounting.status.database_image or self.context.images.database
+        return AccountingCell(accounting.name, accounting.uid, accounting.spec, image, digest)
 
 
 def _outcome(world: AccountingWorld, done: Iterable[str], name: str) -> StepOutcome:
@@ -293,4 +293,11 @@ def status_of(world: AccountingWorld, reports: Reports) -> StatusVerdict:
     is_up = reports["Slurmdbd"].state is StepState.DONE and world.cell is not None
     before = None if world.accounting.spec.external else world.accounting.status.version
     version = world.cell.release if is_up and world.cell else before
-    return AccountingStatus(version=version), conditions
+    return AccountingStatus(version=version, database_image=_database_image(world)), conditions
+
+
+def _database_image(world: AccountingWorld) -> str | None:
+    """That was last seen to run; none of a database elsewhere."""
+    found = world.sets.get(names.database_name(world.accounting.name))
+    before = world.accounting.status.database_image if found else None
+    return image_in(found, MARIADB) if is_rolled_out(found) else before

@@ -95,9 +95,12 @@ def image_in(body: Object | None, container: str) -> str:
 
 
 def running_image(world: ClusterWorld) -> str | None:
-    """That slurmctld was last seen to run."""
+    """That slurmctld was last seen to run; where it runs elsewhere, slurmrestd."""
+    controller, daemon = world.controller, "slurmctld"
     found = slurmctld_set_of(world)
-    return image_in(found, "slurmctld") if is_rolled_out(found) else world.controller.status.image
+    if controller.spec.external:
+        found, daemon = world.daemons.get(names.control_name(controller.name)), "slurmrestd"
+    return image_in(found, daemon) if is_rolled_out(found) else controller.status.image
 
 
 def oldest_slurmd(nodes: Iterable[RestNode]) -> str | None:

@@ -28,7 +28,6 @@ def make_tar(stream: WorkerStream) -> Dict[str, Any]:
     base = path_bytes(stream.request["directory"])
     os.stat(base)
     outlet: Any = TarOutput(stream)  # tarfile only uses write()
-    count = 0
     archive = tarfile.open(  # noqa: SIM115 # entered below
         fileobj=outlet,
         mode="w|",
@@ -43,8 +42,8 @@ def make_tar(stream: WorkerStream) -> Dict[str, Any]:
             for relative in walk(
                 base, root, lambda path, why: report_incomplete(archive, base, path, why, stream)
             ):
-                count += add_member(archive, base, relative, stream)
-    return {"members": count}
+                add_member(archive, base, relative, stream)
+    return {}
 
 
 class TarOutput:
@@ -101,7 +100,7 @@ def describe_member(relative: bytes, status: os.stat_result) -> tarfile.TarInfo:
     return member
 
 
-def add_member(archive: tarfile.TarFile, base: bytes, relative: bytes, stream: WorkerStream) -> bool:
+def add_member(archive: tarfile.TarFile, base: bytes, relative: bytes, stream: WorkerStream) -> None:
     try:
         path = os.path.join(base, relative)
         status = os.lstat(path)
@@ -115,12 +114,11 @@ def add_member(archive: tarfile.TarFile, base: bytes, relative: bytes, stream: W
                 report_incomplete(
                     archive, base, relative, "it shrank while it was read: filled up with zeros", stream
                 )
-            return True
+            return
     except OSError as error:
         report_incomplete(archive, base, relative, describe_read_error(error), stream)
-        return False
-    archive.addfile(member)
-    return True
+    else:
+        archive.addfile(member)
 
 
 def describe_read_error(error: OSError) -> str:

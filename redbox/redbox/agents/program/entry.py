@@ -3,7 +3,6 @@
 import json
 import os
 import pwd
-import socket
 import sys
 from typing import Any, Dict, List
 
@@ -32,10 +31,7 @@ def describe_agent(account: pwd.struct_passwd) -> Dict[str, Any]:
         **describe_process(os.getpid()),
         "protocol": PROTOCOL,
         "uid": account.pw_uid,
-        "user": account.pw_name,
         "home": account.pw_dir,
-        "host": socket.gethostname(),
-        "python": "{}.{}.{}".format(*sys.version_info),
     }
 
 

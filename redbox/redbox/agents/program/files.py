@@ -17,6 +17,7 @@ import subprocess
 import threading
 import time
 from collections import OrderedDict
+from contextlib import suppress
 from typing import Any, Dict, Iterable, Iterator, List, Optional, Pattern, Tuple
 
 from redbox.agents.program.session import WorkerStream
@@ -55,14 +56,13 @@ def attributes_of(status: os.stat_result) -> Dict[str, Any]:
         "modified_ns": status.st_mtime_ns,
         "mode": stat.S_IMODE(status.st_mode),
         "uid": status.st_uid,
-        "gid": status.st_gid,
     }
 
 
 def attributes_of_match(status: Optional[os.stat_result]) -> Dict[str, Any]:
     if status is not None:
         return attributes_of(status)
-    numbers = ("size", "device", "inode", "modified_ns", "mode", "uid", "gid")
+    numbers = ("size", "device", "inode", "modified_ns", "mode", "uid")
     return dict(dict.fromkeys(numbers, 0), kind="listed")
 
 
@@ -156,7 +156,7 @@ class FileOperations:
             os.close(descriptor)
             raise
         self._open.give_back(path, descriptor, opened_at, keep=reuse_s > 0 and bool(answer["same"]))
-        return dict(answer, open_s=time.monotonic() - opened_at)
+        return answer
 
     def glob(self, stream: WorkerStream) -> Dict[str, Any]:
         directory = path_bytes(stream.request["directory"])
@@ -170,15 +170,11 @@ class FileOperations:
     def make_directory(self, stream: WorkerStream) -> Dict[str, Any]:
         path = path_bytes(stream.request["path"])
         os.makedirs(os.path.dirname(path), exist_ok=True)
-        try:
+        with suppress(FileExistsError):
             os.mkdir(path, stream.request["mode"])
-            made = True
-        except FileExistsError:
-            made = False
-        status = os.stat(path)
-        if not stat.S_ISDIR(status.st_mode):
+        if not stat.S_ISDIR(os.stat(path).st_mode):
             raise NotADirectoryError(20, "not a directory", path)
-        return dict(attributes_of(status), made=made)
+        return {}
 
     def make_own_directory(self, stream: WorkerStream) -> Dict[str, Any]:
         path, mode = path_bytes(stream.request["path"]), stream.request["mode"]

@@ -77,7 +77,6 @@ class FileAttributes:
     modified_ns: int
     mode: int
     uid: int
-    gid: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,14 +118,13 @@ class ReadResult:
     """Bytes of a file, and the attributes of the file that they were read from.
 
     `same` is False if the file does not meet the precondition: then nothing was read. `tail` is the hash for
-    the precondition of a read after `data`. `open_s` is the time since the file was opened.
+    the precondition of a read after `data`.
     """
 
     data: bytes
     offset: int
     same: bool
     tail: str
-    open_s: float
     facts: FileAttributes
 
 
@@ -247,12 +245,8 @@ def _attributes(header: Mapping[str, Any]) -> dict[str, Any]:
     if not isinstance(kind, str) or kind not in FILE_KINDS:
         raise FrameError("a file of an unknown kind")
     modified_ns = read_integer(header, "modified_ns", at_least=-MAX_INTEGER)
-    numbers = {name: read_integer(header, name) for name in ("size", "device", "inode", "mode", "uid", "gid")}
+    numbers = {name: read_integer(header, name) for name in ("size", "device", "inode", "mode", "uid")}
     return {"kind": kind, "modified_ns": modified_ns, **numbers}
-
-
-def parse_made_directory(header: Mapping[str, Any]) -> tuple[FileAttributes, bool]:
-    return parse_attributes(header), read_flag(header, "made")
 
 
 def parse_status(header: Mapping[str, Any]) -> FileStatus:
@@ -273,7 +267,6 @@ def parse_read_result(header: Mapping[str, Any], data: bytes) -> ReadResult:
         offset=read_integer(header, "offset"),
         same=read_flag(header, "same"),
         tail=read_text(header, "tail"),
-        open_s=read_seconds(header, "open_s"),
         facts=parse_attributes(header),
     )
 

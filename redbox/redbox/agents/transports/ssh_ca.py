@@ -95,9 +95,8 @@ class KeyDirectory:
     read for each login, so that a replaced one is used from the next login on.
     """
 
-    def __init__(self, directory: Path, *, clock: Callable[[], float] = time.time) -> None:
+    def __init__(self, directory: Path) -> None:
         self._directory = directory
-        self._clock = clock
 
     def credential(self, user: UnixUser) -> SshCredential:
         key = read_private_key(self._directory / user.name)
@@ -120,7 +119,7 @@ class KeyDirectory:
         """Refuse what sshd would refuse, without a login that fails."""
         path = self._certificate_path(user)
         after, before = validity_of(certificate)
-        now = self._clock()
+        now = time.time()
         if certificate.key.public_data != key.public_data:
             raise AgentRefused(
                 f"{path} certifies another key than {user.name} beside it: replace both together"

@@ -31,16 +31,12 @@ class SudoTransport:
 
     name = "sudo"
 
-    def __init__(self, *, sudo: str = SUDO, agent: str = AGENT_PATH) -> None:
-        self._sudo = sudo
-        self._agent = agent
-
     async def start(self, user: UnixUser) -> AgentProcess:
         check_user(user)
         return await ChildProcess.start(self.argv(user), umask=LOGIN_UMASK, kill_signal=SUDO_KILLS)
 
     def argv(self, user: UnixUser) -> tuple[str, ...]:
-        return (self._sudo, "-n", "-u", user.name, "--", self._agent)
+        return (SUDO, "-n", "-u", user.name, "--", AGENT_PATH)
 
     def credentials_expire_at(self) -> float | None:
         return None

@@ -8,8 +8,9 @@ import os
 import signal
 import sys
 import threading
-from collections.abc import Callable, Coroutine, Iterator
+from collections.abc import Callable, Coroutine, Iterator, Mapping
 from functools import partial
+from pathlib import Path
 from typing import Annotated, Any
 
 import typer
@@ -22,9 +23,9 @@ from redbox.commands.sessions.terminal import own_size, own_term, raw_terminal
 from redbox_api.client import RedboxClient
 from redbox_api.sessions.client import JobSession, SessionData, open_exec
 from redbox_api.sessions.parts import ExecRequest, SessionChannel, SessionStatus
+from redbox_shared.pod_contract import LOGIN_SHELL
 
 READ_SIZE = 64 * 1024
-SHELL = ("/bin/sh", "-c", 'if [ -x "$SHELL" ]; then exec "$SHELL" -l; fi; exec /bin/sh')
 ContainerOption = Annotated[
     str | None, typer.Option("--container", "-c", help="Of a pod: in this container.")
 ]
@@ -47,17 +48,8 @@ def exec_(
     socket: SocketOption = None,
 ) -> None:
     """Run a command inside a running job."""
-    request = requested(
-        command=tuple(command),
-        tty=terminal,
-        stdin=stdin,
-        container=container,
-        node=node,
-        task=task,
-        size=own_size() if terminal else None,
-        term=own_term() if terminal else None,
-    )
-    end(call(socket, lambda client: run_session(client, key, request, attempt)))
+    parts = {"command": tuple(command), "stdin": stdin, "container": container, "node": node, "task": task}
+    _enter(socket, key, attempt, parts, tty=terminal)
 
 
 def shell(
@@ -70,18 +62,18 @@ def shell(
     socket: SocketOption = None,
 ) -> None:
     """Open a shell inside a running job."""
-    request = requested(
-        command=SHELL, tty=True, container=container, node=node, task=task, size=own_size(), term=own_term()
-    )
-    end(call(socket, lambda client: run_session(client, key, request, attempt)))
+    parts = {"command": LOGIN_SHELL, "container": container, "node": node, "task": task}
+    _enter(socket, key, attempt, parts, tty=True)
 
 
-def requested(**parts: Any) -> ExecRequest:  # noqa: ANN401 (fields of the model)
-    """Of the words of the command line; what cannot be requested is a usage error."""
+def _enter(socket: Path | None, key: str, attempt: int, parts: Mapping[str, object], *, tty: bool) -> None:
+    """Run a command until it ends, with these parts of its request; one that is invalid is a usage error."""
+    terminal = {"size": own_size(), "term": own_term()} if tty else {}
     try:
-        return ExecRequest(**parts)
+        request = ExecRequest.model_validate({"tty": tty, **terminal, **parts})
     except ValidationError as error:
         raise wrong(error) from None
+    end(call(socket, lambda client: run_session(client, key, request, attempt)))
 
 
 def wrong(error: ValidationError) -> typer.BadParameter:

@@ -21,7 +21,7 @@ from redbox.core.domain import JobKey
 from redbox.core.workload_manager import AccountingSnapshot, WorkloadManagerError
 from redbox.jobs.context import Context, JobsComponent
 from redbox.jobs.errors import JobsError
-from redbox.jobs.poll.missing_jobs import SINCE_SLACK, latest_row
+from redbox.jobs.poll.missing_jobs import latest_row
 from redbox.jobs.poll.output_lookups import OutputLookups
 from redbox.jobs.queue_snapshot import SnapshotIndex, SnapshotMatch, is_as_submitted
 from redbox.jobs.record.forgotten import output_of
@@ -200,8 +200,7 @@ class CancelledJobs(JobsComponent):
         evidence = {r.key: CancelEvidence(r.status.cancelled_by, settled=True) for r in records}
         if unknown:
             ids = sorted({record.job_id for record in unknown if record.job_id})
-            since = min(record.created_at for record in unknown) - SINCE_SLACK
             users = frozenset(record.user for record in unknown)
-            history = await self._context.call(self._workload.history(ids, since=since, users=users))
+            history = await self._context.call(self._workload.history(ids, users=users))
             evidence |= {record.key: evidence_of(record, history) for record in unknown}
         return evidence

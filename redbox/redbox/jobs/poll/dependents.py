@@ -15,10 +15,10 @@ import structlog
 from redbox.core.domain import JobKey
 from redbox.core.workload_manager import JobAction, JobHandle, shows_all_jobs_of
 from redbox.jobs.context import Context, JobsComponent
-from redbox.jobs.job_actions import JobActions, with_warning
+from redbox.jobs.job_actions import JobActions
 from redbox.jobs.queue_snapshot import SnapshotIndex, SnapshotMatch, match
 from redbox.jobs.record.forgotten import was_shown_to_start
-from redbox.jobs.record.record import FORGOTTEN, JobDependency, JobRecord
+from redbox.jobs.record.record import FORGOTTEN, JobDependency, JobRecord, with_warning
 from redbox_api.models import Phase
 
 log = structlog.get_logger(__name__)

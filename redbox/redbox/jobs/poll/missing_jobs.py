@@ -21,7 +21,6 @@ from redbox.core.domain import JobKey, UnixUser
 from redbox.core.observations import Observation
 from redbox.core.workload_manager import AccountingSnapshot, WorkloadManagerError, shows_all_jobs_of
 from redbox.jobs.context import Context, JobsComponent
-from redbox.jobs.job_actions import with_warning
 from redbox.jobs.poll.output_lookups import OutputLookups
 from redbox.jobs.poll.schedule import CALL_SHARE
 from redbox.jobs.queue_snapshot import (
@@ -41,13 +40,12 @@ from redbox.jobs.record.forgotten import (
     sign_of_start,
     was_shown_to_start,
 )
-from redbox.jobs.record.record import JobRecord
+from redbox.jobs.record.record import JobRecord, with_warning
 from redbox.jobs.record.state_machine import StateMachine, lost
 from redbox.jobs.settings import JobsSettings
 
 log = structlog.get_logger(__name__)
 
-SINCE_SLACK = timedelta(hours=1)  # the clocks of two hosts
 TASKS_UNKNOWN = (
     "red-box first saw this array when Slurm may have forgotten tasks of it that had ended. This cluster "
     "keeps no accounting that could show them: they are not counted."
@@ -280,8 +278,7 @@ class MissingJobs(JobsComponent):
 
     async def _history(self, records: Sequence[JobRecord]) -> AccountingSnapshot:
         ids = sorted({record.job_id for record in records if record.job_id})
-        since = min(record.created_at for record in records) - SINCE_SLACK
-        query = self._workload.history(ids, since=since, users=_users_of(records))
+        query = self._workload.history(ids, users=_users_of(records))
         try:
             history = await self._context.call(query)
         except (WorkloadManagerError, TimeoutError) as fault:

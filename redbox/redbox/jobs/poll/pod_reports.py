@@ -23,11 +23,10 @@ from redbox.core.domain import JobKey
 from redbox.core.workload_manager import ReportPiece, ReportPosition, WorkloadManagerError
 from redbox.jobs.background_tasks import BackgroundTasks
 from redbox.jobs.context import Context, JobsComponent
-from redbox.jobs.job_actions import with_warning
 from redbox.jobs.poll.node_addresses import NodeAddresses
 from redbox.jobs.queue_snapshot import SnapshotIndex, SnapshotMatch
 from redbox.jobs.record.pods import UNREADABLE, is_followed, with_line
-from redbox.jobs.record.record import JobRecord
+from redbox.jobs.record.record import JobRecord, with_warning
 from redbox_api.hostlists import expand
 
 log = structlog.get_logger(__name__)

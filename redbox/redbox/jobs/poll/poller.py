@@ -35,7 +35,6 @@ from redbox.core.token_buckets import Rate, TokenBucket
 from redbox.core.workload_manager import WorkloadManagerError, shows_all_jobs_of
 from redbox.jobs.context import Context, JobsComponent
 from redbox.jobs.errors import JournalError
-from redbox.jobs.job_actions import with_warning
 from redbox.jobs.poll import schedule
 from redbox.jobs.poll.missing_jobs import MissingJobs, MissingRecords
 from redbox.jobs.queue_snapshot import (
@@ -46,7 +45,7 @@ from redbox.jobs.queue_snapshot import (
     match,
     wanted_filter,
 )
-from redbox.jobs.record.record import JobRecord, Stage
+from redbox.jobs.record.record import JobRecord, Stage, with_warning
 from redbox.jobs.record.state_machine import StateMachine, dropped_from_queue, is_unchanged
 from redbox.jobs.settings import JobsSettings
 from redbox.jobs.store.journal_facts import time_in

@@ -100,7 +100,7 @@ class PartitionQueries(JobsComponent):
             stale_since=self._stale_since,
         )
 
-    async def watch(self, caller: Caller, since: str | None) -> AsyncIterator[PartitionEvent]:
+    async def watch(self, caller: Caller, since: str | None = None) -> AsyncIterator[PartitionEvent]:
         """Changes of partitions; Gone if `since` is too old, JobsBusy if Slurm has not answered yet."""
         await self._refresh()
         return self._events(caller, self._table.number_of(since))

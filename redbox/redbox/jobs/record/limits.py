@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 
 from redbox.core.domain import Limits
 from redbox.core.observations import Observation
-from redbox.jobs.record.record import JobRecord
+from redbox.jobs.record.record import JobRecord, with_warning
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,4 +55,4 @@ def enforce_limits(record: JobRecord, job: Observation) -> JobRecord:
         f"Slurm gave the job {found.what} {found.named}, which the mapping does not allow "
         f"(allowed: {found.allowed}): red-box cancels it."
     )
-    return replace(record, limits_exceeded=why, cancel_requested=True, warnings=(*record.warnings[-7:], why))
+    return with_warning(replace(record, limits_exceeded=why, cancel_requested=True), why)

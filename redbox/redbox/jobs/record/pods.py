@@ -13,7 +13,7 @@ from functools import lru_cache
 
 from pydantic import ValidationError
 
-from redbox.jobs.record.record import JobRecord
+from redbox.jobs.record.record import JobRecord, with_warning
 from redbox.jobs.record.report_text import report_text
 from redbox_api.models import Phase
 from redbox_api.pod_report import LONGEST_REPORT, ContainerReport, PodReport, Terminated
@@ -54,8 +54,7 @@ def with_line(record: JobRecord, line: bytes, addresses: Collection[str] = ()) -
         return record
     report = parse_report(line)
     if report is None:
-        is_new = UNUSABLE not in record.warnings
-        return replace(record, warnings=(*record.warnings[-7:], UNUSABLE)) if is_new else record
+        return with_warning(record, UNUSABLE)
     if report.host_ip and report.host_ip not in addresses:
         report = report.model_copy(update={"host_ip": next(iter(addresses), "")})
     return replace(

@@ -7,7 +7,7 @@ publishes it, `api_view` shows it to callers. The journal stores its fields unde
 from __future__ import annotations
 
 import sys
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field, fields, replace
 from datetime import datetime
 from enum import StrEnum
 from functools import lru_cache
@@ -22,6 +22,7 @@ from redbox_shared.wire import LAUNCH_FAILED
 T = TypeVar("T")
 ALL_ATTEMPTS = 0
 FORGOTTEN = "ForgottenBySlurm"
+LONGEST_WARNING = 1000  # some are the words of a command, for which the user's agent may say anything
 OUTPUT_AWAITED_S = 900.0
 UNCLAIMED = "?"  # the cluster of an owner whose names a lost journal took with it
 
@@ -193,6 +194,14 @@ class Tombstone:
         """An operator's tombstone names no account uid, and holds for any."""
         same_uid = self.owner.account_uid in ("", key.owner.account_uid)
         return same_uid and self.attempt in (ALL_ATTEMPTS, key.attempt)
+
+
+def with_warning(record: JobRecord, warning: str) -> JobRecord:
+    """The record with this warning, once; the last few are kept."""
+    warning = warning[:LONGEST_WARNING]
+    if warning in record.warnings:
+        return record
+    return replace(record, warnings=(*record.warnings[-7:], warning))
 
 
 STATUS_FIELDS = tuple(item.name for item in fields(ObservedStatus))

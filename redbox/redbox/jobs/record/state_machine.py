@@ -31,7 +31,7 @@ from redbox.jobs.record.launches import may_be_failed_launch, phase_of_failed_la
 from redbox.jobs.record.limits import enforce_limits
 from redbox.jobs.record.messages import explain
 from redbox.jobs.record.pods import has_last_report, reported_phase, with_line
-from redbox.jobs.record.record import STATUS_FIELDS, JobRecord, Stage, status_from
+from redbox.jobs.record.record import STATUS_FIELDS, JobRecord, Stage, status_from, with_warning
 from redbox.jobs.settings import JobsSettings
 from redbox_api.models import ArrayCounts, Phase
 from redbox_shared.wire import LAUNCH_FAILED
@@ -89,7 +89,7 @@ class StateMachine:
         if lives_again:  # what the run before reported says nothing about this one
             record = replace(record, pod_report="", report_settled=False, report_complete=False)
         if again:
-            record = replace(record, warnings=(*record.warnings[-7:], RAN_AGAIN.format(record.run)))
+            record = with_warning(record, RAN_AGAIN.format(record.run))
         return self._in_phase(record, phase, now)
 
     def with_task_ends(self, record: JobRecord, ended: Iterable[TaskObservation], now: datetime) -> JobRecord:

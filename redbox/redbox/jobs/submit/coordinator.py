@@ -38,9 +38,9 @@ from redbox.core.workload_manager import (
 )
 from redbox.jobs.context import Context, JobsComponent
 from redbox.jobs.errors import JobsBusy, JobsError, RefusedBySlurm
-from redbox.jobs.job_actions import JobActions, with_warning
+from redbox.jobs.job_actions import JobActions
 from redbox.jobs.queue_snapshot import SnapshotIndex, bind, match, sort_observations
-from redbox.jobs.record.record import JobDependency, JobRecord, Stage, lineage
+from redbox.jobs.record.record import JobDependency, JobRecord, Stage, lineage, with_warning
 from redbox.jobs.record.state_machine import never_submitted
 from redbox.jobs.store.record_store import Change
 from redbox.jobs.submit import submit_request

@@ -26,14 +26,14 @@ from redbox.setup.install.layout import SERVICE_ACCOUNT, Layout
 ObserveNode = Callable[[RedboxSettings], AbstractContextManager[ObservedNode]]
 
 
-def check_everything(machine: Machine, layout: Layout, observe: ObserveNode = observed_node) -> list[Finding]:
+def check_everything(machine: Machine, layout: Layout) -> list[Finding]:
     """Return all findings, the worst first; with settings that cannot be read, only their errors."""
     try:
         settings = load_settings(layout.settings)
     except DocumentError as error:
         cure = "fix that line; the file that redbox init writes describes every key"
         return [fault(str(flaw), cure) for flaw in error.flaws]
-    return sorted(findings_of(machine, settings, layout, observe), key=lambda finding: -finding.level)
+    return sorted(findings_of(machine, settings, layout), key=lambda finding: -finding.level)
 
 
 def findings_of(

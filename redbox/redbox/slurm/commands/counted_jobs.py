@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 from redbox.slurm.text.array_expressions import count
-from redbox.slurm.text.record_format import ParseReport, RecordFormat, split_fields, split_records
+from redbox.slurm.text.record_format import ParseReport, RecordFormat, read_records
 from redbox.slurm.text.states import is_waiting, read_state
 from redbox.slurm.text.values import read_number, text_or_none
 
@@ -47,15 +47,7 @@ class CountedJob(NamedTuple):
 
 def read_jobs(text: str, record_format: RecordFormat, report: ParseReport) -> Iterator[CountedJob]:
     """A record that cannot be parsed is dropped and counted."""
-    for record in split_records(text, record_format, report):
-        fields = split_fields(record, record_format, report)
-        if fields is None:
-            continue
-        job = _read_job(dict(zip(FIELDS, fields, strict=True)))
-        if job is None:
-            report.dropped += 1
-        else:
-            yield job
+    return read_records(text, record_format, report, _read_job)
 
 
 def _read_job(fields: dict[str, str]) -> CountedJob | None:

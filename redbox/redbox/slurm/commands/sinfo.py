@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
-from redbox.slurm.text.record_format import ParseReport, RecordFormat, split_fields, split_records
+from redbox.slurm.text.record_format import ParseReport, RecordFormat, read_records
 from redbox.slurm.text.values import read_number, text_or_none
 
 FIELDS = (
@@ -62,15 +62,7 @@ def nodes_argv(record_format: RecordFormat) -> list[str]:
 
 
 def read_rows(text: str, record_format: RecordFormat, report: ParseReport) -> tuple[NodeRow, ...]:
-    rows, names = [], record_format.fields
-    for record in split_records(text, record_format, report):
-        fields = split_fields(record, record_format, report)
-        row = read_row({"StateComplete": "", **dict(zip(names, fields, strict=True))}) if fields else None
-        if row is not None:
-            rows.append(row)
-        elif fields:
-            report.dropped += 1
-    return tuple(rows)
+    return tuple(read_records(text, record_format, report, read_row))
 
 
 def read_row(fields: dict[str, str]) -> NodeRow | None:
@@ -78,7 +70,9 @@ def read_row(fields: dict[str, str]) -> NodeRow | None:
     cpus, memory = CPUS.fullmatch(fields["CPUsState"]), read_number(fields["Memory"])
     if cpus is None or memory is None or not fields["NodeList"]:
         return None
-    states = (fields["StateComplete"].lower() or complete_state(fields.get("StateLong", ""))).split("+")
+    states = (fields.get("StateComplete", "").lower() or complete_state(fields.get("StateLong", ""))).split(
+        "+"
+    )
     return NodeRow(
         name=fields["NodeList"],
         partition=fields["PartitionName"].rstrip("*"),

@@ -13,7 +13,13 @@ from hashlib import blake2b
 from sys import intern
 
 from redbox.slurm.text.job_row import JobRow
-from redbox.slurm.text.record_format import ParseReport, RecordFormat, split_fields, split_records
+from redbox.slurm.text.record_format import (
+    ParseReport,
+    RecordFormat,
+    read_records,
+    split_fields,
+    split_records,
+)
 from redbox.slurm.text.states import end_of, has_ended, has_not_begun, read_exit, read_state
 from redbox.slurm.text.values import TIME_FORMAT, read_number, read_time, text_or_none
 
@@ -102,15 +108,14 @@ def read_rows(text: str, record_format: RecordFormat, report: ParseReport) -> It
 
 def read_start_rows(text: str, record_format: RecordFormat, report: ParseReport) -> Iterator[StartRow]:
     """All rows of START_FIELDS; a record that cannot be parsed is dropped and counted."""
-    for record in split_records(text, record_format, report):
-        values = split_fields(record, record_format, report)
-        if values is None:
-            continue
-        fields = dict(zip(record_format.fields, values, strict=True))
-        if (row := read_row(fields)) is None:
-            report.dropped += 1
-            continue
-        yield StartRow(row, read_time(fields["StartTime"]), text_or_none(fields["SchedNodes"]) or "")
+    return read_records(text, record_format, report, _read_start_row)
+
+
+def _read_start_row(fields: dict[str, str]) -> StartRow | None:
+    row = read_row(fields)
+    if row is None:
+        return None
+    return StartRow(row, read_time(fields["StartTime"]), text_or_none(fields["SchedNodes"]) or "")
 
 
 def name_of_task(row: QueueRow) -> str | None:

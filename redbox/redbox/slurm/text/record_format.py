@@ -10,9 +10,13 @@ text, `fixed_columns` for text from a command whose separators are in its argume
 from __future__ import annotations
 
 import secrets
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from typing import TypeVar
 
+from redbox.core.workload_manager import WorkloadManagerError
+
+Row = TypeVar("Row")
 TOKEN_BYTES = 8
 
 
@@ -50,6 +54,13 @@ class ParseReport:
     def complete(self) -> bool:
         return not self.dropped and not self.cut
 
+    def refuse_incomplete(self, command: str) -> None:
+        """Raise WorkloadManagerError: of an answer that must be whole a part would be a wrong one."""
+        if not self.complete:
+            raise WorkloadManagerError(
+                f"{command}'s output could not be parsed completely: {self.dropped} records dropped"
+            )
+
 
 def split_records(text: str, record_format: RecordFormat, report: ParseReport) -> Iterator[str]:
     """A generator, so that a hundred thousand parsed records are not in memory at once."""
@@ -67,6 +78,21 @@ def split_fields(record: str, record_format: RecordFormat, report: ParseReport) 
         return fields
     report.dropped += 1
     return None
+
+
+def read_records(
+    text: str, record_format: RecordFormat, report: ParseReport, read: Callable[[dict[str, str]], Row | None]
+) -> Iterator[Row]:
+    """The rows that `read` makes of the records' fields; a record of which it makes none is counted."""
+    for record in split_records(text, record_format, report):
+        values = split_fields(record, record_format, report)
+        if values is None:
+            continue
+        row = read(dict(zip(record_format.fields, values, strict=True)))
+        if row is None:
+            report.dropped += 1
+        else:
+            yield row
 
 
 def split_table(text: str, width: int, report: ParseReport) -> Iterator[list[str]]:

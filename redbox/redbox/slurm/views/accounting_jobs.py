@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
 from redbox.core.observations import Observation, TaskObservation
-from redbox.slurm.commands.sacct import AccountingRow
+from redbox.slurm.commands.sacct import AccountedRun, AccountingRow
 from redbox.slurm.text import array_expressions
 from redbox.slurm.text.states import Exit, has_ended, has_not_begun, severity
 from redbox.slurm.views.observations import observe, observe_tasks, output_path
@@ -44,7 +44,7 @@ def with_complete_exits(
     return tuple(map(with_code, rows))
 
 
-def order_of_runs(row: AccountingRow) -> tuple[float, float]:
+def order_of_runs(row: AccountedRun) -> tuple[float, float]:
     submitted = row.submitted_at.timestamp() if row.submitted_at else 0.0
     return (submitted, row.started_at.timestamp() if row.started_at else submitted)
 

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 from redbox.core.workload_manager import PastUsage
 from redbox.slurm.commands.ended_usage import UsageRow
 from redbox.slurm.text.states import has_ended
-from redbox.slurm.views.accounting_jobs import RESIZED
+from redbox.slurm.views.accounting_jobs import RESIZED, order_of_runs
 
 
 def build_past_usages(rows: Iterable[UsageRow]) -> tuple[PastUsage, ...]:
@@ -16,7 +16,7 @@ def build_past_usages(rows: Iterable[UsageRow]) -> tuple[PastUsage, ...]:
     A run whose nodes were changed has a row for each size, one after the other.
     """
     jobs: dict[tuple[str, str], dict[str, list[UsageRow]]] = {}
-    for row in sorted(rows, key=_order_of_runs):
+    for row in sorted(rows, key=order_of_runs):
         parts = jobs.setdefault((row.job_id, row.mark), {})
         before = parts.get(row.raw_id, [])
         parts[row.raw_id] = [*before, row] if before and before[-1].state == RESIZED else [row]
@@ -26,11 +26,6 @@ def build_past_usages(rows: Iterable[UsageRow]) -> tuple[PastUsage, ...]:
         if all(has_ended(sizes[-1].state) for sizes in parts.values())
     ]
     return tuple(_of_job(parts) for parts in ended)
-
-
-def _order_of_runs(row: UsageRow) -> tuple[float, float]:
-    submitted = row.submitted_at.timestamp() if row.submitted_at else 0.0
-    return submitted, row.started_at.timestamp() if row.started_at else submitted
 
 
 def _of_job(parts: Sequence[Sequence[UsageRow]]) -> PastUsage:

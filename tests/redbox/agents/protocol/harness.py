@@ -16,8 +16,8 @@ from redbox.agents.protocol.connection import AgentConnection
 from redbox.agents.protocol.frames import AgentFrame, FrameDecoder, FrameKind, encode_frame
 
 HELLO = {"protocol": 2, "uid": 7, "home": "/", "pid": 2, "boot": "b", "start": "1"}
-FACTS = {"kind": "file", "size": 1, "device": 1, "inode": 1, "modified_ns": 1, "mode": 1, "uid": 1, "gid": 1}
-PIECE = {**FACTS, "offset": 0, "same": True, "tail": "", "open_s": 0.0}
+FACTS = {"kind": "file", "size": 1, "device": 1, "inode": 1, "modified_ns": 1, "mode": 1, "uid": 1}
+PIECE = {**FACTS, "offset": 0, "same": True, "tail": ""}
 
 
 class Peer:

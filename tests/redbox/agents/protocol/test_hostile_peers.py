@@ -38,7 +38,7 @@ from tests.redbox.agents.protocol.harness import (
         encode_frame(FrameKind.CREDIT, 1, {"bytes": -5}),
         encode_frame(FrameKind.DONE, 1, {}),
         encode_frame(FrameKind.DONE, 1, {**PIECE, "size": "large"}),
-        encode_frame(FrameKind.DONE, 1, {**PIECE, "open_s": float("nan")}),
+        encode_frame(FrameKind.DONE, 1, {**PIECE, "offset": float("nan")}),
         encode_frame(FrameKind.DONE, 1, {**PIECE, "size": 10**30}),
         encode_frame(FrameKind.DONE, 1, {**PIECE, "kind": ["file"]}),
         encode_frame(FrameKind.FAILED, 1, {"kind": 5}),

@@ -57,7 +57,7 @@ async def test_a_file_that_cannot_be_looked_up_yet_is_asked_for_again(
 ) -> None:
     """A network file system lists it, and has cached that it is missing."""
 
-    numbers = dict.fromkeys(("size", "device", "inode", "modified_ns", "mode", "uid", "gid"), 0)
+    numbers = dict.fromkeys(("size", "device", "inode", "modified_ns", "mode", "uid"), 0)
     match = GlobMatch(kind="listed", path="a.dat", **numbers)
 
     async def glob(*_: object, **__: object) -> GlobResult:

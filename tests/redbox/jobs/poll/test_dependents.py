@@ -9,9 +9,8 @@ import pytest
 
 from redbox.core.workload_manager import JobAction
 from redbox.jobs.errors import JobsBusy, NotAcceptable
-from redbox.jobs.job_actions import with_warning
 from redbox.jobs.queue_snapshot import SnapshotIndex, SnapshotMatch
-from redbox.jobs.record.record import JobRecord
+from redbox.jobs.record.record import JobRecord, with_warning
 from redbox_api.models import Dependency, Job, Phase
 from tests.redbox.jobs.harness import World, caller, request
 

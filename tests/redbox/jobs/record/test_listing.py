@@ -8,13 +8,12 @@ from dataclasses import replace
 
 import pytest
 
-from redbox.jobs.job_actions import with_warning
 from redbox.jobs.record import listing
 from redbox.jobs.record.api_view import job_view
 from redbox.jobs.record.listing import PageRequest, page_of
 from redbox.jobs.record.packed_records import RecordSummary
 from redbox.jobs.record.pods import with_line
-from redbox.jobs.record.record import JobRecord, sort_key
+from redbox.jobs.record.record import JobRecord, sort_key, with_warning
 from redbox.jobs.record.report_text import LONGEST_LIVE
 from redbox_api.bodies import LIMITS
 from redbox_api.models import Job, JobList

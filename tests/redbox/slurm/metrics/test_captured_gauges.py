@@ -13,7 +13,7 @@ from redbox.core.gauges import FamilyOfGauges
 from redbox.slurm.commands import counted_jobs, counted_nodes, scontrol, sdiag
 from redbox.slurm.metrics.job_gauges import QueueCounts, job_gauges, user_and_account_gauges
 from redbox.slurm.metrics.node_gauges import node_gauges, partition_gauges
-from redbox.slurm.metrics.scheduler_gauges import HELP, scheduler_gauges
+from redbox.slurm.metrics.scheduler_gauges import scheduler_gauges
 from redbox.slurm.text.record_format import ParseReport, RecordFormat
 from tests.redbox.slurm.captured import RELEASES, output
 
@@ -112,7 +112,7 @@ def test_sdiag_as_text_has_what_it_has_as_json_but_for_the_sums(release: str) ->
     moments = {name.removeprefix("slurm_") for name in OF_THE_LOOK}
     differ = {name for name in as_json if name in told and as_json[name] != told[name]}
     assert differ <= moments
-    assert as_json.keys() <= HELP.keys()
+    assert as_json.keys() <= sdiag.STATISTICS.keys()
 
 
 @pytest.mark.parametrize(

@@ -102,7 +102,7 @@ async def test_a_runner_that_reports_without_end_is_shown_as_it_is_in_the_end() 
             reported = report(main={"state": RUNS, "restartCount": number})
             life.redbox.change(pod_job(pod=reported))
             await until(partial(shows, life, reported))
-            await until(lambda: life.pods.queue.is_idle)
+            await until(lambda: not life.pods.queue.unfinished)
         await until(lambda: life.pods._statuses._due.keys() == {"pod-uid"})
         assert len(life.written()) <= BURST
         at = REFILL_S

@@ -8,7 +8,7 @@ kubelet has projected, which it does within a second of an annotation on the pod
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import timedelta
 
 from redbox_hosting.api import names
@@ -32,12 +32,23 @@ HAVE_KEYS = frozenset({"slurmctld", "slurmd", "login"})
 PROJECTED_WITHIN = timedelta(minutes=2)
 
 
+@dataclass(frozen=True, slots=True)
+class LoginPods:
+    """Those that were there when all pods of a cluster had got the annotation."""
+
+    digest: str
+    names: tuple[str, ...]
+    read_once: tuple[str, ...]
+
+
 @dataclass
 class KeyReaders:
     """Looked at only while keys are rotated."""
 
     context: HostingContext
     reconfigurations: Reconfigurations
+    _projected: dict[str, LoginPods] = field(default_factory=dict)
+    """By the Controller's uid."""
 
     async def unread(self, world: ClusterWorld, files: Mapping[str, bytes]) -> list[str]:
         """Those that are not seen to have read these keys, each with what is to be done."""
@@ -72,6 +83,18 @@ class KeyReaders:
 
     async def _project(self, world: ClusterWorld, digest: str, rotation: Rotation) -> list[str]:
         """An annotation on all pods with keys makes the kubelet project them now; login pods that wait."""
+        pods = self._projected.get(world.controller.uid)
+        if pods is None or pods.digest != digest or pods.read_once:
+            pods = self._projected[world.controller.uid] = await self._annotate(world, digest)
+        if once := pods.read_once:
+            return [f"the sackd of {name} reads keys at its start only: delete the pod" for name in once]
+        is_over = rotation.since is None or self.context.clock() >= rotation.since + PROJECTED_WITHIN
+        waits = rotation.move not in {RotationMove.DONE, RotationMove.SIGNED} and not is_over
+        lines = [f"{name} reads them within {PROJECTED_WITHIN.seconds} s" for name in pods.names]
+        return lines if waits else []
+
+    async def _annotate(self, world: ClusterWorld, digest: str) -> LoginPods:
+        """Once for each change of the keys: pods that are made later have the newest files."""
         login: list[str] = []
         once: list[str] = []
         writer = self.context.writer
@@ -80,11 +103,7 @@ class KeyReaders:
             metadata = body["metadata"]
             if metadata["labels"][names.LABEL_ROLE] == "login":
                 (once if reads_keys_once(body) else login).append(metadata["name"])
-        if once:
-            return [f"the sackd of {name} reads keys at its start only: delete the pod" for name in once]
-        is_over = rotation.since is None or self.context.clock() >= rotation.since + PROJECTED_WITHIN
-        waits = rotation.move not in {RotationMove.DONE, RotationMove.SIGNED} and not is_over
-        return [f"{name} reads them within {PROJECTED_WITHIN.seconds} s" for name in login] if waits else []
+        return LoginPods(digest, tuple(login), tuple(once))
 
 
 def reads_keys_once(login_pod: Object) -> bool:

@@ -14,6 +14,10 @@ HOMES_VALID = "HomesValid"
 MOST_NAMED = 5
 LONGEST = 2048
 SHARED = "ReadWriteMany"
+NOT_MADE_HERE = (
+    "no ConfigMap has the users, so the operator makes no home and leaves the claim's folder as it is: see "
+    "that the folder is root's with mode 0755, and each home its user's with mode 0700"
+)
 
 
 def user_conditions(world: ClusterWorld) -> list[NewCondition]:
@@ -31,11 +35,12 @@ def user_conditions(world: ClusterWorld) -> list[NewCondition]:
         )
     if world.controller.spec.redbox.homes is not None and world.users.claim is not None:
         text = _named([*_problems(world)])
+        has_users = world.users.read is not None or bool(world.users.why_unread)
         made.append(
             NewCondition(
                 HOMES_VALID,
-                "Problems" if text else "NoProblems",
-                text or "workers and logins share them",
+                "Problems" if text else "NoProblems" if has_users else "NotMadeHere",
+                text or ("workers and logins share them" if has_users else NOT_MADE_HERE),
                 holds=not text,
             )
         )

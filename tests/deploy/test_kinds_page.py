@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from redbox_operator.api.crds import all_crds
-from redbox_operator.api.schemas.reference_page import kinds_page
+from redbox_reference.kinds_page import kinds_page
 
 PAGE = kinds_page(all_crds())
 LINKED = "[SlurmJob (`redbox.dev/v1alpha1`, short `sj`)](#slurmjob-redboxdevv1alpha1-short-sj)"

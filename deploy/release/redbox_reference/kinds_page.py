@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
-Schema = dict[str, Any]
+from redbox_kube.schemas.openapi import Schema
+
 AS_ELSEWHERE = "as in a pod"  # described in Kubernetes' own reference
 FEWEST_SHARED = 2  # fields of an object that are worth a reference to an equal one
 BEGIN = """\

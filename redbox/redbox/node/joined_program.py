@@ -1,8 +1,8 @@
 """Modules joined to one file, for programs that run where Red Box is not installed: the agent, the runner.
 
-Deterministic, so that an installed program can be compared with this server's own. The modules are in the
-order of their imports; imports of one another are left out, everything else is copied unchanged. Only a
-program whose start somebody waits for has stand-ins for some imports, too.
+Deterministic, so that an installed program can be compared with this server's own. The modules are found by
+their imports of one another, and each is below those that it imports; these imports are left out, everything
+else is copied unchanged. Only a program whose start somebody waits for has stand-ins for some imports, too.
 """
 
 from __future__ import annotations
@@ -21,19 +21,20 @@ SHARED = "redbox_shared"
 STAND_INS = "late_modules"
 
 
-def join_package(
-    package: str,
-    modules: tuple[str, ...],
-    head: str,
-    *,
-    node: tuple[str, ...] = (),
-    shared: tuple[str, ...] = (),
-    late: frozenset[str] = frozenset(),
-) -> bytes:
-    """Join these modules of `package`, in this order, below `head` and what programs share."""
-    sources = ((SHARED, shared), (NODE, node), (package, modules))
-    texts = {name: _read_module(place, name) for place, names in sources for name in names}
+def join_package(package: str, entry: str, head: str, *, late: frozenset[str] = frozenset()) -> bytes:
+    """Join this module of `package`, and all of Red Box that it imports, below `head`."""
+    texts: dict[str, str] = {}
+    _add(f"{package}.{entry}", package, texts)
     return join_modules(package, texts, head, late=late).encode()
+
+
+def _add(module: str, package: str, texts: dict[str, str]) -> None:
+    place, _, name = module.rpartition(".")
+    if name not in texts:
+        text = _read_module(place, name)
+        for imported in _inner_imports(ast.parse(text), package):
+            _add(imported, package, texts)
+        texts[name] = text
 
 
 def join_modules(
@@ -52,9 +53,6 @@ def join_modules(
         for defined in _defined_names(tree):
             if owners.setdefault(defined, name) != name:
                 raise JoinError(f"{name} and {owners[defined]} both define {defined}: rename one")
-        for other in _inner_imports(tree, package):
-            if other not in owners.values():
-                raise JoinError(f"{name} imports {other}, which is not joined above it")
         imports |= set(_outer_imports(tree, package))
         body = _banner(name, tree) + _without_head(tree, text)
         bodies.append(_with_plain_tuples(tree, body) if "typing" in late else body)
@@ -126,10 +124,9 @@ def _defined_names(tree: ast.Module) -> Iterator[str]:
 
 
 def _inner_imports(tree: ast.Module, package: str) -> Iterator[str]:
-    """The names of modules."""
     for node in tree.body:
         if isinstance(node, ast.ImportFrom) and _is_joined(node, package):
-            yield (node.module or "").rpartition(".")[2]
+            yield node.module or ""
 
 
 def _outer_imports(tree: ast.Module, package: str) -> Iterator[str]:

@@ -1,0 +1,1 @@
+"""Makes pages of docs/reference from what the product declares."""
