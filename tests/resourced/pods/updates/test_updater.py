@@ -117,7 +117,7 @@ class Life:
         """Until everything that is due was done."""
         for _ in range(10):
             await asyncio.sleep(0.02)
-            await until(lambda: self.updater.queue.is_idle)
+            await until(lambda: not self.updater.queue.unfinished)
 
 
 async def until(holds: Callable[[], object]) -> None:
