@@ -50,6 +50,7 @@ OTHER_EDGES = {
     ("redbox/redbox_api/log.py", "_printable"),
     ("redbox/redbox_shared/own_lines.py", "own_line"),
     ("redbox/redbox_shared/job_end.py", "encode_message"),
+    ("operator/redbox_hosting/controllers/workers/acts/pod_status.py", "_write"),
     ("operator/redbox_kube/api/events.py", "body"),
     ("operator/redbox_kube/api/objects.py", "apply_status"),
     ("operator/redbox_kube/status/models.py", "_printable"),  # of StatusPart

@@ -12,6 +12,7 @@ import yaml
 from redbox_bed.bed import Bed
 from redbox_bed.core.errors import BedError
 from redbox_bed.core.places import CHECKOUT
+from redbox_shared.own_lines import PREFIX
 from tests.e2e.harness.chart_slurm import (
     CHART,
     REDBOX,
@@ -35,10 +36,14 @@ def chart(bed: Bed, request: pytest.FixtureRequest) -> Iterator[ChartSlurm]:
 
 def test_the_first_job_is_accepted_while_the_cluster_starts_and_runs_as_alice(chart: ChartSlurm) -> None:
     first = yaml.safe_load((CHECKOUT / "examples/first.yaml").read_text())["spec"]
-    phase, log = chart.run(**first)
-    assert phase == "Succeeded"
-    assert log.splitlines()[0].startswith("I am alice, job ")
-    assert log.splitlines()[1:] == ["step 1", "step 2", "step 3"]
+    job = chart.submit(**first)
+    log = job.log().splitlines()
+    status = job.finishes()
+    assert status["phase"] == "Succeeded"
+    (greeting, *steps) = (line for line in log if not line.startswith(PREFIX))
+    assert greeting.startswith("I am alice, job ")
+    assert steps == ["step 1", "step 2", "step 3"]
+    assert status["companion"].get("replaced") is None, "made with the CA, so `kubectl logs -f` has all"
     chart.is_ready()
 
 
@@ -187,8 +192,10 @@ def test_what_is_kept_serves_the_next_release_and_an_uninstall_does_as_told(char
     annotations = {"annotations": {"slurm.redbox.dev/uninstall-workers": "Drain"}}
     chart.kubernetes.patch("controllers.slurm.redbox.dev", RELEASE, {"metadata": annotations}, NAMESPACE)
     chart.helm("uninstall", RELEASE, "--wait", "--timeout=4m")
-    left = chart.kubernetes.list("pod", NAMESPACE)
-    assert [pod["metadata"]["name"] for pod in left if "deletionTimestamp" not in pod["metadata"]] == []
+    # The garbage collector comes after Helm has seen the Controller's end.
+    eventually(
+        lambda: all("deletionTimestamp" in pod["metadata"] for pod in chart.kubernetes.list("pod", NAMESPACE))
+    )
     chart.install(values)
     assert chart.run("cat ~/drained ~/secret") == ("Succeeded", "done\n4711\n")
     assert chart.kubernetes.get("secret", REDBOX, NAMESPACE)["data"]["mark.secret"] == mark

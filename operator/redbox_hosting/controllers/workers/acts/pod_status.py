@@ -13,6 +13,7 @@ from redbox_kube.api import kinds
 from redbox_kube.api.events import NORMAL, WARNING, Event
 from redbox_kube.api.objects import ApiRefused, Object, ResourcePath
 from redbox_kube.status.status_writer import GONE, StatusWriter
+from redbox_shared.printable import printable
 
 
 async def write_conditions(writer: StatusWriter, world: WorkerWorld) -> Answers[WorkerView, None]:
@@ -34,11 +35,12 @@ async def _write(writer: StatusWriter, world: WorkerWorld, view: WorkerView, wan
         "type": names.CONDITION_DRAINING,
         "status": wanted.status,
         "reason": wanted.reason,
-        "message": wanted.message[:1024],
+        "message": printable(wanted.message)[:1024],
         **({"lastTransitionTime": _rfc3339(world.now)} if has_changed else {}),
     }
+    body = {"metadata": {"uid": view.pod.uid}, "status": {"conditions": [condition]}}
     try:
-        await writer.objects.apply_status(where, {"conditions": [condition]}, uid=view.pod.uid)
+        await writer.objects.apply(where, body, subresource="status")
     except ApiRefused as refusal:
         if refusal.status in GONE:
             return
