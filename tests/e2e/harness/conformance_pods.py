@@ -166,7 +166,8 @@ def volume_rows() -> list[tuple[str, Object]]:
 
 SHOW_FILES = """
 cd /
-for file in $(busybox find -L config secret fields projected combined -type f ! -path '*/..*' ! -name dump.bin); do
+for file in $(busybox find -L config secret fields projected combined -type f \
+    ! -path '*/..*' ! -name dump.bin); do
     echo "/$file $(busybox stat -Lc %a "$file") $(busybox tr '\\n' '~' < "$file")"
 done
 echo "optional $(busybox find -L config/optional secret/optional -type f | busybox wc -l)"
