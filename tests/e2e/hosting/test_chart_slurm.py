@@ -12,6 +12,7 @@ import yaml
 from redbox_bed.bed import Bed
 from redbox_bed.core.errors import BedError
 from redbox_bed.core.places import CHECKOUT
+from redbox_shared.own_lines import PREFIX
 from tests.e2e.harness.chart_slurm import (
     CHART,
     REDBOX,
@@ -22,7 +23,6 @@ from tests.e2e.harness.chart_slurm import (
     chart_slurm,
 )
 from tests.e2e.harness.hosted_slurm import NAMESPACE, hosting
-from tests.e2e.harness.slurmjobs import PREFIX
 from tests.e2e.harness.waiting import eventually
 
 pytestmark = [pytest.mark.nightly, pytest.mark.timeout(600)]
