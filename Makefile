@@ -1,6 +1,6 @@
 # Red Box. `make` lists the targets; each makes first what it needs (deploy/bootstrap, deploy/local/bed).
 .DEFAULT_GOAL := list
-.PHONY: list demo test lint unit e2e nightly fuzz bench figures bed-up bed-down bed-status bed-shell generate lock venv docs release
+.PHONY: list demo test lint unit e2e nightly conformance fuzz bench figures bed-up bed-down bed-status bed-shell generate lock venv docs release
 HOST ?= login
 
 list: ## this list
@@ -21,8 +21,11 @@ unit: ## the tests that need no bed
 e2e: ## the tests on the bed, which is started if it is not up
 	@tests/run e2e
 
-nightly: ## all tests, with what is rare and takes long: other releases, packages, long storms
-	@TEST_NIGHTLY=1 tests/run
+nightly: ## all tests, with what is rare and takes long: other releases, packages, long storms, conformance
+	@TEST_NIGHTLY=1 tests/run; ended=$$?; .venv/bin/python -m tests.conformance && exit $$ended
+
+conformance: venv ## Kubernetes' own [Conformance] cases on virtual nodes (SHORT=1 for 20 of them, ONLY=words in a name)
+	@.venv/bin/python -m tests.conformance $(if $(SHORT),--short) $(if $(ONLY),--only '$(ONLY)')
 
 fuzz: venv ## hostile frames, requests, rows and archives for SECONDS=3600 (ONLY=target, SEED=n), other ones each time
 	@.venv/bin/python -m tests.fuzz $(or $(SECONDS),3600) $(addprefix --only ,$(ONLY)) $(addprefix --seed ,$(SEED))
@@ -30,8 +33,9 @@ fuzz: venv ## hostile frames, requests, rows and archives for SECONDS=3600 (ONLY
 bench: venv ## the benchmarks, on the bed (ONLY=name for one, SHORT=1 for 15 minutes of them, RESUME=1 to go on)
 	@.venv/bin/python -m tests.bench $(if $(ONLY),--only $(ONLY)) $(if $(SHORT),--short) $(if $(RESUME),--resume)
 
-figures: venv ## publish build/bench.json in docs/reference/figures.md
+figures: venv ## publish build/bench.json and build/conformance.json in docs/reference
 	@.venv/bin/python -m tests.bench.publish
+	@.venv/bin/python -m tests.conformance.publish
 
 bed-up: ## start a real Slurm and a real Kubernetes on this machine
 	@deploy/local/bed up

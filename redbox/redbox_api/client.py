@@ -43,6 +43,7 @@ from redbox_api.models import (
     WatchEvent,
     WhoAmI,
 )
+from redbox_api.pod_parts import PodUpdate
 from redbox_api.requests.sender import RequestSender
 from redbox_shared.wire import GENERATION_HEADER, OFFSET_HEADER, RESTART_HEADER
 
@@ -155,6 +156,12 @@ class RedboxClient(RequestSender):
         query: dict[str, Any] = {"attempt": attempt, **_owner(owner)} | ({"signal": signal} if signal else {})
         query |= {name: value for name, value in (("run", run), ("task", task)) if value is not None}
         return answer_about(await self._ask(Job, "POST", f"{_job(key)}/{act}", query), key, attempt)
+
+    async def update_pod(self, key: str, update: PodUpdate, *, attempt: int = 1) -> Job:
+        """Replace files of a pod's volumes, or bring its deadline forward."""
+        body = update.model_dump_json(by_alias=True, exclude_defaults=True)
+        job = await self._ask(Job, "PUT", f"{_job(key)}/pod", {"attempt": attempt}, content=body)
+        return answer_about(job, key, attempt)
 
     async def list_jobs(self, **filters: str | int | Sequence[str]) -> AsyncIterator[JobList]:
         """All pages of a list; each carries the revision at which a watch may begin."""

@@ -142,6 +142,7 @@ class Job(JobDetails, ResponseModel):
     tasks: list[ArrayTask] | None = None
     is_pod: bool = False
     pod: PodReport | None = None  # of a pod's job: what its runner reported last
+    pod_inputs: str | None = None  # as its sender gave them last; without them a pod cannot be updated
     no_sign_of_start: bool = False  # of a job that is lost or failed: so it may be retried at once
     cancel_requested: bool = False
     env_changed: bool = False

@@ -25,6 +25,10 @@ Mode = Annotated[int, Field(ge=0, le=0o777)]
 Port = Annotated[int, Field(ge=1, le=65535)]
 UnixId = Annotated[int, Field(ge=0, le=2**31 - 1)]
 Seconds = Annotated[int, Field(ge=0, le=10**9)]
+SourceNumber = Annotated[int, Field(ge=0, le=65535)]
+Deadline = Annotated[int | None, Field(ge=1, le=10**9)]
+Inputs = Annotated[str, Field(max_length=4096, pattern=r"^[ -~]*$")]
+"""The versions of all that a pod is made of and that may change, in its sender's own form."""
 
 
 POD_ENV_NAME_PATTERN = r"^[ -<>-~]{1,256}$"
@@ -64,6 +68,8 @@ class PodFile(RequestModel):
     path: FilePath
     content: Annotated[Base64Bytes, BeforeValidator(_in_base64)]
     mode: Mode = 0o644
+    source: SourceNumber = 0
+    """Which of the volume's sources brings it: the files of one may be replaced while the pod runs."""
 
 
 class FilesVolume(RequestModel):
@@ -235,8 +241,10 @@ class PodProgram(RequestModel):
     """Lines of hostAliases, appended to the node's own."""
     resolv_conf: Annotated[str, Field(max_length=65536, pattern=r"^[^\x00]*$")] = ""
     termination_grace_s: Seconds = 30
-    active_deadline_s: Annotated[int | None, Field(ge=1, le=10**9)] = None
+    active_deadline_s: Deadline = None
     """From the job's start, by the runner; the request's time limit is later."""
+    inputs: Inputs = ""
+    """Shown with the job, so that its sender can tell what has changed since. Without it nothing can."""
     scratch: Annotated[Path, Field(pattern=ABSOLUTE_PATTERN)] = "/tmp"  # noqa: S108 (a folder of the job's own is made there)
     gpus: Literal["nvidia", "rocm"] | None = None
     dynamic_ports: bool = False
@@ -282,3 +290,21 @@ class PodProgram(RequestModel):
         wanted = {variable.from_port for container in containers for variable in container.env} - {None}
         if wanted and not (self.dynamic_ports and wanted <= declared):
             raise ValueError("fromPort is a declared port of a pod with dynamic ports")
+
+
+class SourceUpdate(RequestModel):
+    """The files that one source of a volume of files has now: all of them."""
+
+    volume: DnsLabel
+    source: SourceNumber = 0
+    files: Annotated[list[PodFile], Field(max_length=4096, fail_fast=True)] = []
+
+
+class PodUpdate(RequestModel):
+    """What has changed of a pod whose job exists."""
+
+    inputs: Annotated[Inputs, Field(min_length=1)]
+    """In place of those of its request, or of the update before."""
+    sources: Annotated[list[SourceUpdate], Field(max_length=256, fail_fast=True)] = []
+    active_deadline_s: Deadline = None
+    """Counts if it is sooner than the pod's own."""

@@ -6,6 +6,7 @@ content is checked as a stranger's would be. States have the form that Kubernete
 
 from __future__ import annotations
 
+import hashlib
 from datetime import UTC, datetime
 from typing import Annotated, Literal
 
@@ -27,6 +28,11 @@ def _within_bounds(time: datetime) -> datetime:
 
 
 Time = Annotated[AwareDatetime, AfterValidator(_within_bounds)]
+
+
+def inputs_digest(inputs: str) -> str:
+    """As the runner reports it; of no inputs nothing."""
+    return hashlib.sha256(inputs.encode()).hexdigest()[:16] if inputs else ""
 
 
 class ReportModel(BaseModel):
@@ -125,6 +131,8 @@ class PodReport(ReportModel):
     host_ip: Annotated[str, Field(alias="hostIP", max_length=64)] = ""
     ports: Annotated[list[ChosenPort], Field(max_length=64)] = []
     """Of a pod with dynamic ports."""
+    inputs: Annotated[str, Field(max_length=64, pattern=r"^[0-9a-f]*$")] = ""
+    """The digest of the inputs (`PodProgram.inputs`) that its containers see."""
     containers: Annotated[list[ContainerReport], Field(max_length=160)] = []
     events: Annotated[list[PodEvent], Field(max_length=MAX_EVENTS)] = []
     """The last ones."""

@@ -71,6 +71,7 @@ class Resourced:
             state_folder=settings.state_folder,
             serving_folder=settings.serving_folder,
             may_run_pods=settings.pods.enabled,
+            namespaces=settings.pods.namespaces,
             token_namespaces=settings.pods.api_token_namespaces,
         )
         self._registry.register(self._delivery.metrics)

@@ -26,6 +26,7 @@ from redbox_resourced.partitions.slurmclusters import ClusterRegistry
 from redbox_resourced.pods.reconciler import PodReconciler
 from redbox_resourced.pods.submission import TOO_OLD, PodSubmitter, too_old_message
 from redbox_resourced.pods.tolerations import TolerationLifter
+from redbox_resourced.pods.updates.updater import PodUpdater
 from redbox_resourced.service_endpoints.reconciler import ServiceEndpoints
 from redbox_resourced.translation.pod import translate
 
@@ -60,9 +61,13 @@ class VirtualDelivery:
         state_folder: Path,
         serving_folder: Path | None,
         may_run_pods: bool,
+        namespaces: tuple[str, ...] = (),
         token_namespaces: tuple[str, ...] = (),
     ) -> None:
-        """`may_run_pods`: whether the chart gives the rights for pods other than companions."""
+        """`may_run_pods`: whether the chart gives the rights for pods other than companions.
+
+        `namespaces`: where it lets Secrets be read.
+        """
         submitter = self._submitter = PodSubmitter(objects, translate, token_namespaces)
         self._clusters = clusters
         self._policy = token_policy(objects, account)
@@ -81,6 +86,9 @@ class VirtualDelivery:
         self._endpoints = ServiceEndpoints(objects)
         self._pods.on_shown.append(self._endpoints.pod_shown)
         self._pods.on_delete.append(self._endpoints.pod_deleted)
+        self._updater = PodUpdater(objects, clusters, submitter, namespaces, token_namespaces)
+        self._pods.on_shown.append(self._updater.pod_shown)
+        self._pods.on_delete.append(self._updater.pod_deleted)
         self._slice_policy = slice_policy(objects, account)
         self._started_at: float | None = None
 
@@ -159,5 +167,6 @@ class VirtualDelivery:
             await policy.wait()
         async with asyncio.TaskGroup() as group:
             group.create_task(self._lifter.run())
+            group.create_task(self._updater.run())
             await self._slice_policy.wait()
             group.create_task(self._endpoints.run())

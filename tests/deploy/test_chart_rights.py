@@ -142,8 +142,8 @@ def test_pods_add_these_rights_and_without_them_there_are_none(rendered: Render)
         "persistentvolumes": {"get", "list", "watch", "create", "patch", "delete"},
         "storageclasses": {"list", "watch"},
         "slurmclusters/status": {"patch"},
-        "secrets": {"get"},
-        "configmaps": {"get"},
+        "secrets": {"get", "list", "watch"},
+        "configmaps": {"get", "list", "watch"},
         "services": {"list", "watch"},
         "endpointslices": {"list", "watch", "create", "patch", "delete"},  # by redbox-slices its own only
     }
@@ -169,7 +169,8 @@ def test_secrets_are_read_in_the_listed_namespaces_only(rendered: Render) -> Non
         for rule in role["rules"]
         if "secrets" in rule["resources"]
     ]
-    assert reading == [("Role", "alice", ("get",)), ("Role", "bob", ("get",))]
+    verbs = ("get", "list", "watch")
+    assert reading == [("Role", "alice", verbs), ("Role", "bob", verbs)]
     without = rendered(resourced={"enabled": True, "pods": {"enabled": True}})
     assert not any("secrets" in rule["resources"] for rule in rules_of(without, "redbox-resourced"))
 

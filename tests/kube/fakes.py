@@ -274,7 +274,7 @@ class FakeApiServer:
         return HTTPStatus.OK
 
     async def pages(
-        self, where: ResourcePath, selection: Mapping[str, str] | None = None
+        self, where: ResourcePath, selection: Mapping[str, str] | None = None, *, metadata: bool = False
     ) -> AsyncIterator[tuple[list[Object], str]]:
         self._receive("list", where)
         version = str(self._version)
@@ -282,10 +282,16 @@ class FakeApiServer:
             _copied(body) for at, body in self.objects.items() if is_selected(at, body, where, selection)
         ]
         for start in range(0, max(len(found), 1), self._page_size):
-            yield found[start : start + self._page_size], version
+            page = found[start : start + self._page_size]
+            yield [{"metadata": body["metadata"]} for body in page] if metadata else page, version
 
     async def watch(
-        self, where: ResourcePath, since: str, selection: Mapping[str, str] | None = None
+        self,
+        where: ResourcePath,
+        since: str,
+        selection: Mapping[str, str] | None = None,
+        *,
+        metadata: bool = False,
     ) -> AsyncIterator[Object]:
         self._receive("watch", where)
         version = int(since)
@@ -297,7 +303,8 @@ class FakeApiServer:
             for change in [change for change in self._history if change.version > version]:
                 version = change.version
                 if (event := _event(change, where, selection)) is not None:
-                    yield event
+                    body = {"metadata": event["object"]["metadata"]} if metadata else event["object"]
+                    yield {**event, "object": body}
             await changed.wait()
 
     async def list_all(self, where: ResourcePath) -> AsyncIterator[Object]:

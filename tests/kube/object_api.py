@@ -39,10 +39,15 @@ class ObjectApi(Protocol):
         self, where: ResourcePath, *, uid: str = "", version: str = "", **options: Unpack[DeleteOptions]
     ) -> HTTPStatus: ...
     def pages(
-        self, where: ResourcePath, selection: Mapping[str, str] | None = None
+        self, where: ResourcePath, selection: Mapping[str, str] | None = None, *, metadata: bool = False
     ) -> AsyncIterator[tuple[list[Object], str]]: ...
     def watch(
-        self, where: ResourcePath, since: str, selection: Mapping[str, str] | None = None
+        self,
+        where: ResourcePath,
+        since: str,
+        selection: Mapping[str, str] | None = None,
+        *,
+        metadata: bool = False,
     ) -> AsyncIterator[Object]: ...
     def list_all(self, where: ResourcePath) -> AsyncIterator[Object]: ...
     def list_metadata(

@@ -53,11 +53,11 @@
   verbs: [patch]
 {{- end }}
 
-{{/* With pods, in each of the listed namespaces: what pods there refer to. */}}
+{{/* With pods, in each of the listed namespaces: what pods there refer to. It lists and watches metadata alone. */}}
 {{- define "redbox.resourced.references" -}}
 - apiGroups: [""]
   resources: [secrets, configmaps]
-  verbs: [get]
+  verbs: [get, list, watch]
 {{- end }}
 
 {{/* Of kinds that no namespace holds. Which nodes, and what of them, is limited by the policy redbox-nodes. */}}

@@ -70,9 +70,13 @@ def up(
     fast: Annotated[
         bool, typer.Option("--fast", help="Jobs start in 1 s, not in Slurm's usual 3 s.")
     ] = False,
+    mutating_policies: Annotated[
+        bool, typer.Option("--mutating-policies", help="The API server has MutatingAdmissionPolicies.")
+    ] = False,
 ) -> None:
     """Bring the bed up, or repair it."""
     flags = {"accounting": not no_accounting, "slow_home": slow_home, "hpc2": hpc2, "fast": fast}
+    flags["mutating_policies"] = mutating_policies
     asked: dict[str, object] = {
         name: value for name, value in flags.items() if value is (name != "accounting")
     }

@@ -159,6 +159,12 @@ PODS = (
         "ReferenceMissing",
     ),
     _group(
+        "A change does not reach the files of a running pod",
+        "A Secret or ConfigMap is gone or lacks a key, or no token is issued. The files keep their content.",
+        "Do what the message says: the files follow as soon as it is possible.",
+        "SourceFailed",
+    ),
+    _group(
         "A pod is not submitted",
         "Its cluster, node or request is not available, or not allowed.",
         "See the reason of the pod above.",

@@ -51,8 +51,10 @@ class Informer:
         *,
         selection: Mapping[str, str] | None = None,
         reduced: Callable[[Object], Reduced | None] = whole,
+        metadata: bool = False,
         on_change: Callable[[set[Place]], None],
     ) -> None:
+        """`metadata`: of the objects nothing else is read, and so no value of a Secret."""
         self.items: dict[Place, Reduced] = {}
         self.listed = asyncio.Event()
         self.error = ""
@@ -61,6 +63,7 @@ class Informer:
         self._where = where
         self._selection = selection or {}
         self._reduced = reduced
+        self._metadata = metadata
         self._on_change = on_change
         self._version = ""
         self._failures = 0
@@ -91,7 +94,8 @@ class Informer:
         found: dict[Place, Reduced] = {}
         listed: set[str] = set()
         version = ""
-        async for page, version in self._objects.pages(self._where, self._selection):  # noqa: B007
+        pages = self._objects.pages(self._where, self._selection, metadata=self._metadata)
+        async for page, version in pages:  # noqa: B007
             for body in page:
                 place = _place(body)
                 listed.add("/".join(place))
@@ -108,7 +112,8 @@ class Informer:
     async def _watch(self) -> None:
         loop = asyncio.get_running_loop()
         began = loop.time()
-        async for event in self._objects.watch(self._where, self._version, self._selection):
+        events = self._objects.watch(self._where, self._version, self._selection, metadata=self._metadata)
+        async for event in events:
             body = event["object"]
             if event["type"] == "ERROR":
                 code = body.get("code")

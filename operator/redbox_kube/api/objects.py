@@ -31,18 +31,16 @@ PageT = TypeVar("PageT", ListPage, MetadataPage)
 DEADLINE_S = 30.0
 WATCH_S = 300
 WATCH_SILENT_S = 100.0
-"""Then a watch ends, and the next request shows whether the API server is there. Bookmarks come every minute,
-but of a kind that has not changed since the API server started there are none."""
+"""Then a watch ends. Bookmarks come every minute, but of a kind that never changed since the start none."""
 PAGE = 500
 OF_EVENTS = AnswerLimits()
 MOST_BYTES = 16 << 20  # of a response: a page has fewer objects where tenants have made large ones
 APPLY = "application/apply-patch+yaml"
 JSON = "application/json"
-METADATA_ONLY = "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1"
+METADATA = "application/json;as=PartialObjectMetadata{};g=meta.k8s.io;v=v1"
 MERGE = "application/merge-patch+json"
 JSON_PATCH = "application/json-patch+json"
-DRY_RUN = {"dryRun": "All"}
-"""Everything is checked, admission policies among it, and nothing is stored."""
+DRY_RUN = {"dryRun": "All"}  # all is checked, admission policies among it, and nothing is stored
 ABSENT = frozenset({HTTPStatus.NOT_FOUND})
 CONFLICTING = frozenset({HTTPStatus.CONFLICT})
 CONNECTION_ERRORS = (aiohttp.ClientError, OSError, TimeoutError)
@@ -221,15 +219,21 @@ class ObjectClient:
         return HTTPStatus.OK
 
     async def pages(
-        self, where: ResourcePath, selection: Mapping[str, str] | None = None
+        self, where: ResourcePath, selection: Mapping[str, str] | None = None, *, metadata: bool = False
     ) -> AsyncIterator[tuple[list[Object], str]]:
-        """All selected objects by page, each with the resourceVersion to start a watch from."""
-        async for page in self._read_pages(where, selection, as_page):
+        """All selected objects, or their metadata alone, and the resourceVersion to start a watch from."""
+        accept = METADATA.format("List") if metadata else JSON
+        async for page in self._read_pages(where, selection, as_page, accept):
             yield page.items, page.version
             del page
 
     async def watch(
-        self, where: ResourcePath, since: str, selection: Mapping[str, str] | None = None
+        self,
+        where: ResourcePath,
+        since: str,
+        selection: Mapping[str, str] | None = None,
+        *,
+        metadata: bool = False,
     ) -> AsyncIterator[Object]:
         """Events after a resourceVersion, with bookmarks; ends after some minutes, or a silence."""
         query = {
@@ -240,7 +244,8 @@ class ObjectClient:
             **(selection or {}),
         }
         timeout = aiohttp.ClientTimeout(connect=DEADLINE_S, sock_read=WATCH_SILENT_S)
-        answer = await self._send("GET", where.path(), query=query, deadline=timeout)
+        accept = METADATA.format("") if metadata else JSON
+        answer = await self._send("GET", where.path(), query=query, accept=accept, deadline=timeout)
         async with answer.response:
             if answer.status >= HTTPStatus.BAD_REQUEST:
                 raise ApiRefused(answer.status, error_message(await _body(answer)))
@@ -264,7 +269,7 @@ class ObjectClient:
         self, where: ResourcePath, selection: Mapping[str, str] | None = None
     ) -> AsyncIterator[ObjectMetadata]:
         """Metadata of all selected objects, at a fraction of the cost of whole objects."""
-        async for page in self._read_pages(where, selection, page_of, METADATA_ONLY):
+        async for page in self._read_pages(where, selection, page_of, METADATA.format("List")):
             for item in page.listed():
                 yield item
 

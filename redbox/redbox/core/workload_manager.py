@@ -15,6 +15,7 @@ from typing import Protocol
 from redbox.core.domain import Limits, UnixUser
 from redbox.core.observations import Observation
 from redbox_api.models import Check, Cluster, ExpectedStart, JobRequest, Partition, Phase
+from redbox_api.pod_parts import PodUpdate
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,6 +109,7 @@ class JobAction(StrEnum):
     REQUEUE = "requeue"
     SIGNAL = "signal"
     STOP = "stop"  # of a pod: its runner stops the containers, and ends
+    UPDATE = "update"  # of a pod: its runner applies what `update_pod` has written
 
 
 @dataclass(frozen=True, slots=True)
@@ -264,6 +266,12 @@ class WorkloadManager(Protocol):
 
     async def tidy(self, user: UnixUser, mark: str, working_directory: str) -> None:
         """Remove the private folder of a job that has ended; raises WorkloadManagerError on failure."""
+
+    async def update_pod(
+        self, user: UnixUser, mark: str, working_directory: str, update: PodUpdate
+    ) -> ActionResult:
+        """Write what has changed of a pod where its runner reads it, at the latest when it starts."""
+        ...
 
     async def report(
         self, user: UnixUser, mark: str, working_directory: str, since: ReportPosition | None

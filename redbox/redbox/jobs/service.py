@@ -29,6 +29,7 @@ from redbox.jobs.errors import (
 )
 from redbox.jobs.job_actions import JobActions, handle_for, may_act_for_others, with_cancelled_task
 from redbox.jobs.owner_limit import OwnerLimit
+from redbox.jobs.pod_updates import PodUpdates
 from redbox.jobs.poll.cancelled_jobs import CancelledJobs
 from redbox.jobs.poll.credential_cleanup import CredentialCleanup
 from redbox.jobs.poll.dependents import Dependents
@@ -99,6 +100,7 @@ class JobService:
         self._running: asyncio.Task[None] | None = None
         background = BackgroundTasks(group)
         self._context = context = Context(store, workload, clock, settings, self._machine, background, audit)
+        self.update_pod = PodUpdates(context, self._access, self._view).update
         self._actions = JobActions(context)
         self._submits = SubmitCoordinator(context, group, fence_from(store.facts, settings), self._actions)
         unconfirmed = UnconfirmedSubmits(context, self._actions, self._submits.is_submitting)

@@ -21,7 +21,7 @@ class AuditEntry:
 
     caller: str  # or REDBOX
     user: str | None
-    act: str  # submit, cancel, hold, release, requeue, signal, make-volume, delete-volume, enter, audit
+    act: str  # submit, cancel, hold, release, requeue, signal, update, make-volume, delete-volume, enter, ...
     job: str
     outcome: str  # done, same, or the name of the refusal
     job_id: str | None = None

@@ -87,6 +87,8 @@ def reason_not_to_act(job: JobHandle, rows: Sequence[QueueRow], action: JobActio
     if all(has_ended(row.state) for row in rows) and action is not JobAction.REQUEUE:
         wanted_its_end = action in {JobAction.CANCEL, JobAction.CANCEL_TASK, JobAction.STOP}
         return ActionResult(done=wanted_its_end, detail=f"Job {job.job_id} had already ended.")
+    if action is JobAction.UPDATE and all(has_not_begun(row.state) for row in rows):
+        return ActionResult(done=True, detail=f"Job {job.job_id} waits: its runner reads it when it starts.")
     return None
 
 
@@ -104,7 +106,9 @@ def command_for(job: JobHandle, action: JobAction, signal: str | None) -> list[s
         case JobAction.SIGNAL:
             return scancel.signal_argv(job.job_id, job.user.name, job.job_name, signal or "")
         case JobAction.STOP:
-            return scancel.stop_argv(job.job_id, job.user.name, job.job_name)
+            return scancel.runner_argv(job.job_id, job.user.name, job.job_name, scancel.STOP)
+        case JobAction.UPDATE:
+            return scancel.runner_argv(job.job_id, job.user.name, job.job_name, scancel.UPDATE)
         case _:
             return scontrol.action_argv(action.value, job.job_id)
 
@@ -122,5 +126,5 @@ def shows(action: JobAction, rows: Sequence[QueueRow], before: Sequence[QueueRow
         case JobAction.REQUEUE:
             restarts = max(row.restarts for row in before)
             return bool(waiting) or any(row.state == "COMPLETING" or row.restarts > restarts for row in rows)
-        case JobAction.SIGNAL | JobAction.STOP:
+        case JobAction.SIGNAL | JobAction.STOP | JobAction.UPDATE:
             return True

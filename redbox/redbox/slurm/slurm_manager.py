@@ -59,3 +59,4 @@ class SlurmManager:
         self.submit, self.submitting = submitter.submit, submitter.submitting
         self.check, self.tidy = submitter.check, submitter.tidy
         self.find_outputs, self.report = submitter.find_outputs, submitter.report
+        self.update_pod = submitter.update_pod

@@ -120,7 +120,7 @@ class ExecRequest(BaseModel):
         if self.attach and (self.command or self.container is None or self.node or self.task is not None):
             raise ValueError("attach goes with container, and without command, node and task")
         if not (self.attach or self.command or self.ephemeral):
-            raise ValueError("command: name a program, attach to a container, or begin an ephemeral one")
+            raise ValueError("command: name a program, or attach to a container, or begin an ephemeral one")
         return self
 
 

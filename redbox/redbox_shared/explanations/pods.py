@@ -66,8 +66,8 @@ POD_WAITS = {
     "ImagePullBackOff": Explanation("The image cannot be pulled; the next try waits.", IMAGE),
     "InvalidImageName": Explanation("The image's name is not valid.", "Correct the name."),
     "FailedMount": Explanation(
-        "A Secret, ConfigMap or claim that is mounted is missing or not bound.",
-        "Create the object that the message names.",
+        "A Secret, ConfigMap or claim that is mounted is missing or not bound, or its files cannot change.",
+        "Create the object that the message names, or make room where it says so.",
     ),
 }
 """In a waiting container or an event."""

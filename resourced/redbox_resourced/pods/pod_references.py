@@ -16,13 +16,12 @@ from redbox_kube.api.kinds import CONFIG_MAP, PERSISTENT_VOLUME, SECRET, Kind
 from redbox_kube.api.kinds import PERSISTENT_VOLUME_CLAIM as CLAIM
 from redbox_kube.api.objects import ApiRefused, Object, ObjectClient, ResourcePath
 from redbox_resourced.translation.errors import Unsupported
+from redbox_resourced.translation.files.live_sources import AUTHORITY
 from redbox_resourced.translation.limits import BYTES_OF_A_VALUE
 from redbox_resourced.translation.references import PodReferences
 from redbox_resourced.volumes.claim_path import ClaimPending, is_read_only
 
 VALUES = ("data", "binaryData")
-AUTHORITY = "kube-root-ca.crt"
-"""The ConfigMap with the API server's CA that each default token volume names."""
 OWN_AUTHORITY = Path("/var/run/secrets/kubernetes.io/serviceaccount/ca.crt")
 """The same CA, where resourced itself has it: no right in the pod's namespace is needed."""
 AT_ONCE = 4
@@ -157,9 +156,16 @@ async def _read(objects: ObjectClient, kind: Kind, name: str, namespace: str) ->
 def _needed_parts(kind: Kind, body: Object) -> Object:
     """Without labels, annotations and the like, which tenants write as long as they like."""
     if kind != CLAIM:
-        return {part: body[part] for part in VALUES if body.get(part)}
+        return values_of(body)
     metadata = {name: body["metadata"].get(name) for name in ("name", "namespace", "uid")}
     return {"metadata": metadata, "spec": {"volumeName": (body.get("spec") or {}).get("volumeName")}}
+
+
+def values_of(body: Object) -> Object:
+    """The content of a Secret or ConfigMap, and which version of it this is."""
+    metadata = {name: body["metadata"].get(name) for name in ("uid", "resourceVersion")}
+    values = {part: body[part] for part in (*VALUES, "immutable") if body.get(part)}
+    return {"metadata": metadata, **values}
 
 
 def _length(body: Object | None) -> int:

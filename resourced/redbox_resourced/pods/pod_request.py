@@ -9,7 +9,9 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import AsyncIterator, Awaitable, Callable
+import random
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, field, replace
 from http import HTTPStatus
@@ -33,7 +35,16 @@ from redbox_resourced.pods.pod_references import (
 from redbox_resourced.pods.pod_tokens import read_tokens
 from redbox_resourced.pods.pod_view import BoundPod
 from redbox_resourced.pods.submission_errors import SubmissionPending, SubmissionRejected
+from redbox_resourced.translation.api_tokens import renewal_at, token_lifetime_s
 from redbox_resourced.translation.errors import UNSUPPORTED, Unsupported
+from redbox_resourced.translation.files.live_sources import (
+    OBJECTS,
+    TOKEN,
+    Inputs,
+    live_parts,
+    live_sources,
+    object_word,
+)
 from redbox_resourced.translation.pod import TargetPartition, check_supported
 from redbox_resourced.translation.references import PodReferences
 from redbox_resourced.volumes.claim_path import ClaimRefused, claim_path
@@ -98,13 +109,17 @@ class PodRequests:
         manifest: Object | None = await self._manifest(pod)
         if len(json.dumps(manifest)) > LARGE:
             manifest = None  # as objects it may be 20 MiB: it is read again when it is its turn
-        partition = _target(await self._partition(pod), connection)
+        partition = await self.target(pod, connection)
 
         async def make() -> JobRequest:
             return await self._made(manifest or await self._manifest(pod), partition, pod, connection)
 
         async with self.memory.of(pod.namespace, self._slots, make) as request:
             yield request
+
+    async def target(self, pod: BoundPod, connection: ClusterConnection) -> TargetPartition:
+        """The partition of the pod's node."""
+        return _target(await self._partition(pod), connection)
 
     async def _made(
         self, manifest: Object, partition: TargetPartition, pod: BoundPod, connection: ClusterConnection
@@ -114,7 +129,7 @@ class PodRequests:
             await asyncio.to_thread(check_supported, manifest, settings, partition)  # a pod may have 1.5 MB
             references = await read_references(self.objects, manifest, claim_resolver(pod, connection))
             tokens = await read_tokens(self.objects, manifest, settings, self.token_namespaces)
-            given = replace(references, tokens=tokens)
+            given = replace(references, tokens=tokens, inputs=str(inputs_of(manifest, references, tokens)))
             return await asyncio.to_thread(self.translate, manifest, given, settings, partition)
         except ReferenceMissing as missing:
             raise SubmissionPending(missing.reason, str(missing), event=missing.event) from missing
@@ -149,6 +164,25 @@ class PodRequests:
         if not name:
             raise SubmissionPending("NodeGone", f"the virtual node {pod.node} does not exist now")
         return str(name)
+
+
+def inputs_of(manifest: Object, references: PodReferences, tokens: Mapping[str, str]) -> Inputs:
+    """The versions that the pod is made of, as far as they may change later."""
+    parts, words = live_parts(manifest), []
+    for source in live_sources(parts, has_tokens=bool(tokens)):
+        if source.kind in OBJECTS:
+            found = references.secrets if source.kind == "secret" else references.config_maps
+            words.append(object_word(found.get(source.name)))
+        elif source.kind == TOKEN:
+            words.append(token_word(token_lifetime_s(manifest, source.source.get("audience") or "")))
+        else:
+            words.append(parts.fields)
+    return Inputs(words, parts.deadline_s)
+
+
+def token_word(seconds: int) -> str:
+    """Of a token that was issued just now."""
+    return f"@{renewal_at(seconds, time.time(), random.random())}"  # noqa: S311 (spreads load)
 
 
 def _target(partition: str, connection: ClusterConnection) -> TargetPartition:

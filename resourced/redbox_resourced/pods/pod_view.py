@@ -21,6 +21,7 @@ from redbox_clusters.virtual_pods import SUBMITTED, kind_of_job
 from redbox_kube.api.informer import Place
 from redbox_kube.api.objects import Object, is_path_segment
 from redbox_resourced.pods.selection import TimedToleration, names_virtual_node, timed_tolerations
+from redbox_resourced.translation.files.live_sources import LiveParts, live_parts
 from redbox_resourced.translation.limits import MOST_GATES
 from redbox_shared.pod_contract import ATTACH_ONLY, ATTEMPT, MODE
 
@@ -110,6 +111,8 @@ class PodDetails:
     """How those ended that the status shows so, by name: the API server lets none of them begin again."""
     ephemeral_problems: Mapping[str, EphemeralProblem] = field(default_factory=dict)
     """Of those that have not begun; not the pod's own words."""
+    live: LiveParts | None = None
+    """What may change while its job exists."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -215,7 +218,7 @@ def read_pod(pod: Object) -> BoundPod:
         timed_tolerations=timed_tolerations(spec),
         status_digest=status_digest,
         main_digest=digest_of(shown) if shown != status else status_digest,
-        details=_details(spec, status, conditions) if runs else None,
+        details=_details(pod, status, conditions) if runs else None,
     )
 
 
@@ -246,7 +249,8 @@ def without_details(status: Object) -> Object:
     return {**status, "containerStatuses": shown}
 
 
-def _details(spec: Object, status: Object, conditions: list[Object]) -> PodDetails:
+def _details(pod: Object, status: Object, conditions: list[Object]) -> PodDetails:
+    spec = pod["spec"]
     given = (spec.get("readinessGates") or ())[:MOST_GATES]
     gates = tuple(sys.intern(gate["conditionType"]) for gate in given)
     return PodDetails(
@@ -262,6 +266,7 @@ def _details(spec: Object, status: Object, conditions: list[Object]) -> PodDetai
         },
         ephemeral_containers=_containers(spec.get("ephemeralContainers")),
         ephemeral_ends=dict(_ends((status.get("ephemeralContainerStatuses") or ())[:MAX_CONTAINERS])),
+        live=live_parts(pod),
     )
 
 

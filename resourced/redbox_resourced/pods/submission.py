@@ -31,6 +31,7 @@ from redbox_api.errors import (
     Refused,
 )
 from redbox_api.models import Job, JobRequest, OwnerRef, Phase
+from redbox_api.pod_parts import PodUpdate
 from redbox_clusters.redbox_token import RedboxToken, ServiceAccountName
 from redbox_clusters.virtual_pods import kind_of_job
 from redbox_kube.api import kinds
@@ -40,6 +41,7 @@ from redbox_resourced.pods.exit_status import JobRefusal
 from redbox_resourced.pods.pod_request import PodRequests, RequestMemory, Translation
 from redbox_resourced.pods.pod_view import BoundPod, BoundPodKind, ControllerRef
 from redbox_resourced.pods.submission_errors import SubmissionPending, SubmissionRejected
+from redbox_resourced.translation.pod import TargetPartition
 from redbox_shared.keyed_semaphores import FairSlots
 from redbox_shared.pod_contract import REQUEST_FILE
 
@@ -242,6 +244,13 @@ class PodSubmitter:
             why = f"the job is not cancelled yet: {error}"
             raise SubmissionPending("NotCancelled", why, after_s=after_s) from error
         return jobs[0]
+
+    async def update(self, pod: BoundPod, connection: ClusterConnection, update: PodUpdate) -> Job:
+        """What has changed of a pod that has a job. Raises RedboxError."""
+        return await self.client_for(pod, connection).update_pod(pod.key, update, attempt=pod.attempt)
+
+    async def target(self, pod: BoundPod, connection: ClusterConnection) -> TargetPartition:
+        return await self._requests.target(pod, connection)
 
     def client_for(self, pod: BoundPod, connection: ClusterConnection) -> RedboxClient:
         """A client of the node's red-box that shows a token of the pod's account, bound to the pod."""

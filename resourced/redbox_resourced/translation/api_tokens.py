@@ -1,7 +1,7 @@
 """Tokens for the API server: which ones a pod asks for, for how long, and where containers find the server.
 
-A file of a running job is never replaced, so a token is issued once, for the time that the job may wait and
-run. It is bound to the pod and is void a minute after the pod's deletion began.
+A token has the life that its volume asks for, and is renewed at four fifths of it, as kubelets do. It is
+bound to the pod and is void a minute after the pod's deletion began.
 """
 
 from __future__ import annotations
@@ -17,11 +17,17 @@ from redbox_kube.api.objects import Object
 from redbox_resourced.translation.errors import Unsupported
 from redbox_resourced.translation.references import PodReferences
 
-QUEUE_S = 24 * 3600
-"""How long a job may wait and pull its images before its activeDeadlineSeconds begins to count."""
+DEFAULT_S = 24 * 3600
+"""Of the token that the API server gives each pod: that long resourced may nearly be away.
+
+The pod asks for 3607 s: for these the API server issues a token of a year.
+"""
 LONGEST_S = 7 * 24 * 3600
-"""As the policy redbox-tokens has it. Never 3607 s: for these the API server issues a token of a year."""
-REDBOX_S = 3600
+"""As the policy redbox-tokens has it."""
+RENEWED_AT = 0.8
+SPREAD = 0.05
+"""Of its life: pods that were created together do not renew their tokens together."""
+REDBOX_S = HOUR_S = 3600
 HTTPS_PORT = 443
 DEFAULT_TOKEN_SOURCES: list[dict[str, Any]] = [
     {"serviceAccountToken": {"expirationSeconds": 3607, "path": "token"}},
@@ -45,6 +51,13 @@ class TokenSource:
     audience: str
     is_default: bool
     """It is of the volume that the API server adds: a pod does without it."""
+    seconds: int
+    """The life that it asks for."""
+
+
+def token_seconds(source: Object, *, is_default: bool) -> int:
+    """Of a serviceAccountToken; Kubernetes' own default is an hour."""
+    return DEFAULT_S if is_default else int(source.get("expirationSeconds") or HOUR_S)
 
 
 def is_default_volume(volume: Object) -> bool:
@@ -57,18 +70,24 @@ def token_sources(pod: Object) -> Iterator[TokenSource]:
     for volume in pod["spec"].get("volumes") or ():
         for source in (volume.get("projected") or {}).get("sources") or ():
             if (token := source.get("serviceAccountToken")) is not None:
-                yield TokenSource(volume["name"], token.get("audience") or "", is_default_volume(volume))
+                is_default = is_default_volume(volume)
+                seconds = token_seconds(token, is_default=is_default)
+                yield TokenSource(volume["name"], token.get("audience") or "", is_default, seconds)
 
 
 def token_lifetime_s(pod: Object, audience: str) -> int:
-    """Until the pod's deadline, whatever shorter time it asks for: nothing renews the file.
+    """The shortest that a volume asks for; for a red-box an hour, since they accept no longer ones."""
+    wanted = [source.seconds for source in token_sources(pod) if source.audience == audience]
+    return bounded_life_s(min(wanted, default=LONGEST_S), audience)
 
-    For a red-box an hour: red-boxes accept none that live longer.
-    """
-    if audience.startswith("redbox.dev/"):
-        return REDBOX_S
-    deadline = pod["spec"].get("activeDeadlineSeconds")
-    return LONGEST_S if deadline is None else min(int(deadline) + QUEUE_S, LONGEST_S)
+
+def bounded_life_s(seconds: int, audience: str) -> int:
+    return min(seconds, REDBOX_S if audience.startswith("redbox.dev/") else LONGEST_S)
+
+
+def renewal_at(seconds: int, now: float, spread: float) -> int:
+    """When a token of this life is renewed; `spread` from 0 to 1."""
+    return int(now + seconds * (RENEWED_AT - SPREAD * spread))
 
 
 def api_server_env(references: PodReferences, settings: PodsSpec) -> list[PodEnv]:

@@ -25,12 +25,12 @@ from redbox_resourced.translation.containers.programs import containers
 from redbox_resourced.translation.errors import Unsupported, refusals_of
 from redbox_resourced.translation.fields.pod_table import POD
 from redbox_resourced.translation.fields.rules import check_fields
+from redbox_resourced.translation.files.volumes import volumes
 from redbox_resourced.translation.host_files import hostname, hosts_file, resolv_conf
 from redbox_resourced.translation.limits import check_sizes
 from redbox_resourced.translation.references import PodReferences
 from redbox_resourced.translation.registries import registries
 from redbox_resourced.translation.resources import RequestedResources, requested
-from redbox_resourced.translation.volumes import volumes
 
 DEFAULT_GRACE_S = 30
 LONGEST_S = 10**9
@@ -112,6 +112,7 @@ def _program(
         resolv_conf=resolv_conf(pod),
         termination_grace_s=_grace_s(spec),
         active_deadline_s=_deadline_s(spec),
+        inputs=references.inputs,
         scratch=settings.scratch,
         gpus=amounts.gpu_make or options.gpu_make,
         dynamic_ports=options.dynamic_ports,
@@ -146,6 +147,11 @@ def _resources(
 
 def _options(options: JobOptions, amounts: RequestedResources) -> list[str]:
     return [*options.options, *([f"--tmp={amounts.disk_mb}M"] if amounts.disk_mb else [])]
+
+
+def references_for_fields(pod: Object, partition: TargetPartition) -> PodReferences:
+    """For files of the downward API alone."""
+    return PodReferences(default_limits=_default_limits(pod["spec"], requested(pod), partition))
 
 
 def _default_limits(

@@ -26,6 +26,8 @@ class PodReferences:
     """For the API server, by the audience that the pod asks for; none where it may have none."""
     default_limits: Mapping[str, str] = field(default_factory=dict)
     """Quantities, where known, in place of limits that a container does not set."""
+    inputs: str = ""
+    """The versions of all that, as `live_sources` writes them."""
     budget: ByteBudget = field(default_factory=ByteBudget, repr=False)
     _values: dict[str, dict[str, bytes]] = field(default_factory=dict, repr=False)
     """Decoded once: a pod may name one object a thousand times."""

@@ -168,3 +168,11 @@ def test_a_node_counts_as_ready_only_by_the_word_of_the_kubelet_that_runs_now() 
         ready("bad", "Unknown", "2026-11-21T12:01:00Z"),
     ]
     assert unready_nodes(nodes, wanted) == ["old", "bad", "absent"]
+
+
+def test_mutating_policies_are_there_only_where_they_were_asked_for() -> None:
+    with_policies = control_plane(make_plan(Options(mutating_policies=True)), FREE, PKI)
+    flags = flags_of(with_policies, "kube-apiserver")
+    assert flags["feature-gates"] == "MutatingAdmissionPolicy=true"
+    assert flags["runtime-config"] == "admissionregistration.k8s.io/v1beta1=true"
+    assert "feature-gates" not in flags_of(control_plane(PLAN, FREE, PKI), "kube-apiserver")

@@ -7,6 +7,7 @@ import pytest
 from redbox_bed.core.errors import BedError
 from redbox_bed.kube.kube_cluster import may_raise_limits
 from redbox_bed.programs.golang import parse_go_version, required_version
+from redbox_bed.programs.kube_e2e import MODULE as TESTS
 from redbox_bed.programs.kubernetes import MODULE, version_flags
 
 
@@ -40,3 +41,8 @@ def test_a_module_without_what_is_asked_for_is_refused(tmp_path: Path) -> None:
 @pytest.mark.parametrize(("mask", "may"), [("000001fffeffffff", False), ("000001ffffffffff", True)])
 def test_the_capability_to_raise_limits_is_read_from_a_process_status(mask: str, *, may: bool) -> None:
     assert may_raise_limits(f"Name:\tpython\nCapPrm:\t0000000000000000\nCapEff:\t{mask}\n") is may
+
+
+def test_the_tests_of_kubernetes_are_those_of_the_version_that_the_bed_runs() -> None:
+    versions = {required_version(module / "go.mod", "k8s.io/kubernetes") for module in (MODULE, TESTS)}
+    assert len(versions) == 1

@@ -11,6 +11,7 @@ from redbox_bed.delivery import SLURM_CLUSTER
 from tests.e2e.harness import mpi_image
 from tests.e2e.harness.accounting import SINCE
 from tests.e2e.harness.slurm_pods import (
+    FOREVER,
     HOME,
     NODE,
     SELECTOR,
@@ -118,6 +119,40 @@ def test_variables_come_from_configmaps_and_secrets(pods: SlurmPods) -> None:
     variables = pod.log("-c", "shown")
     assert 'my.dot-name=it\'s "$(moo)" `id` \\\n' in variables
     assert "SLURM" not in variables
+
+
+WAIT_FOR_NEW = """
+until grep -q new /all/a && grep -q new /all/word && grep -q new /all/late && grep -q new /all/labels
+do sleep 0.2; done
+echo "changed: $(cat /all/a /all/word /all/late); as before: $(cat /sub) $A"
+"""
+
+
+def test_files_follow_their_objects_and_a_lowered_deadline_ends_the_pod(pods: SlurmPods) -> None:
+    """Names of Kubernetes' own cases: updates should be reflected in volume; activeDeadlineSeconds."""
+    plain, secret, late = new_name(), new_name(), new_name()
+    pods.apply("ConfigMap", plain, data={"a": "old"})
+    pods.apply("Secret", secret, stringData={"word": "old"})
+    labels = {"path": "labels", "fieldRef": {"fieldPath": "metadata.labels"}}
+    sources = [
+        {"configMap": {"name": plain}},
+        {"secret": {"name": secret}},
+        {"configMap": {"name": late, "optional": True}},
+        {"downwardAPI": {"items": [labels]}},
+    ]
+    mounts = [{"name": "all", "mountPath": "/all"}, {"name": "all", "mountPath": "/sub", "subPath": "a"}]
+    env = [{"name": "A", "valueFrom": {"configMapKeyRef": {"name": plain, "key": "a"}}}]
+    main = container(WAIT_FOR_NEW + FOREVER, env=env, volumeMounts=mounts)
+    volumes = [{"name": "all", "projected": {"sources": sources}}]
+    pod = pods.run(main, volumes=volumes, metadata={"labels": {"stage": "old"}})
+    pod.reaches("Running")
+    pods.apply("ConfigMap", plain, data={"a": "new"})
+    pods.apply("Secret", secret, stringData={"word": "new"})
+    pods.apply("ConfigMap", late, data={"late": "new"})
+    pod("label", "--overwrite", "pod", pod.name, "stage=new")
+    eventually(lambda: pod.log() == "changed: newnewnew; as before: old old\n", what="the new files")
+    pod("patch", "pod", pod.name, "--patch", '{"spec": {"activeDeadlineSeconds": 1}}')
+    assert pod.ends()["reason"] == "DeadlineExceeded"
 
 
 def test_users_that_a_pod_asks_for_are_shown_inside_and_are_its_own_outside(pods: SlurmPods) -> None:

@@ -39,16 +39,21 @@ class Script(FakeApiServer):
         self.sequence: list[str] = []
 
     async def pages(
-        self, where: ResourcePath, selection: Mapping[str, str] | None = None
+        self, where: ResourcePath, selection: Mapping[str, str] | None = None, *, metadata: bool = False
     ) -> AsyncIterator[tuple[list[Object], str]]:
-        del where, selection
+        del where, selection, metadata
         self.sequence.append("list")
         yield cast("list[Object]", self.steps.pop(0)), "10"
 
     async def watch(
-        self, where: ResourcePath, since: str, selection: Mapping[str, str] | None = None
+        self,
+        where: ResourcePath,
+        since: str,
+        selection: Mapping[str, str] | None = None,
+        *,
+        metadata: bool = False,
     ) -> AsyncIterator[Object]:
-        del where, selection
+        del where, selection, metadata
         self.sequence.append(since)
         if not self.steps:
             await asyncio.sleep(3600)

@@ -39,13 +39,14 @@ from redbox.core.workload_manager import (
 from redbox.slurm.text.states import JOB_STATES
 from redbox_api.models import Check, Cluster, ExpectedStart, Partition
 from tests.redbox.jobs.clock import SimulatedClock
+from tests.redbox.jobs.simulated_updates import SimulatedUpdates
 from tests.redbox.jobs.submit_manners import PROMPT, UNAVAILABLE, Manner, Sbatch
 
 ENDED = frozenset({"COMPLETED", "FAILED", "CANCELLED", "TIMEOUT", "NODE_FAIL", "OUT_OF_MEMORY", "PREEMPTED"})
 
 
 @dataclass
-class SimulatedSlurm:
+class SimulatedSlurm(SimulatedUpdates):
     """slurmctld, slurmdbd and the login node's processes."""
 
     clock: SimulatedClock

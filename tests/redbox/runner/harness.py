@@ -101,7 +101,14 @@ class Node:
     def serve(self, registry: dict[str, Any]) -> None:
         (self.folder / "bin/registry.json").write_text(json.dumps(registry))
 
-    def start(self, *, images_within_s: float = 0.0, **pod: Any) -> Run:
+    def start(
+        self,
+        *,
+        images_within_s: float = 0.0,
+        prepare: Callable[[Path], object] = lambda _: None,
+        **pod: Any,
+    ) -> Run:
+        """`prepare` gets the private folder before the runner starts."""
         self._runs += 1
         private = self.folder / f"private-{self._runs}"
         private.mkdir(mode=0o700)
@@ -115,6 +122,7 @@ class Node:
             "imagesWithinS": images_within_s,
         }
         (private / "pod.json").write_text(json.dumps(document))
+        prepare(private)
         argv = [*self.start_by, self._python, "-IS", str(self.program), str(private)]
         process = subprocess.Popen(argv, env={"PATH": self.path}, cwd="/")
         return Run(private, process, self.folder / "scratch")

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from redbox.runner.program.handlers import request_head, resolve
-from redbox.runner.program.starts import HOSTS_HEADER, PodContext, hosts_file
+from redbox.runner.program.starts import HOSTS_HEADER, OF_HOST_NETWORK, PodContext, hosts_file
 from redbox.runner.program.volumes import write_once
 from redbox.runner.program_source import runner_source
 
@@ -48,4 +48,13 @@ def test_a_comment_in_the_nodes_hosts_may_be_in_any_encoding(tmp_path: Path) -> 
     pod = {"name": "p", "namespace": "n", "uid": "u", "paths": {"logs": "/"}, "hostsFile": "10.0.0.2 é\n"}
     content = hosts_file(PodContext(pod, "/", "n1", "10.0.0.1"), str(tmp_path / "theirs"))
     written = Path(write_once(str(tmp_path), "hosts", content))
-    assert written.read_bytes() == HOSTS_HEADER.encode() + theirs + "10.0.0.2 é\n".encode()
+    assert written.read_bytes() == OF_HOST_NETWORK.encode() + theirs + "10.0.0.2 é\n".encode()
+
+
+def test_a_pod_without_the_hosts_network_has_the_header_of_a_managed_file(
+    tmp_path: Path,
+) -> None:
+    (tmp_path / "theirs").write_text("10.0.0.1 n1\n")
+    pod = {"name": "p", "namespace": "n", "uid": "u", "paths": {"logs": "/"}, "hostname": "p"}
+    content = hosts_file(PodContext(pod, "/", "n1", "10.0.0.1"), str(tmp_path / "theirs"))
+    assert content == f"{HOSTS_HEADER}10.0.0.1 n1\n10.0.0.1\tp\n"

@@ -14,6 +14,7 @@ from typing import Any
 
 import pytest
 
+from redbox.node.program.atomic_files import VolumeFiles
 from redbox.runner.program.command_lines import (
     container_command,
     job_has_memory,
@@ -176,8 +177,9 @@ def test_a_sub_path_stays_in_its_volume(tmp_path: Path) -> None:
     for bad in ("../x", "a/../../x", "out", "out/passwd", "/etc"):
         with pytest.raises(ConfigRefused, match="is not below the volume"):
             find_sub_path(volume, bad)
+    files = VolumeFiles(str(tmp_path / "files"))
     with pytest.raises(ConfigRefused, match="is not in the volume"):
-        find_sub_path(NodeVolume("v", str(tmp_path / "volume"), files=True), "none")
+        find_sub_path(NodeVolume("v", files.path, files=files), "none")
 
 
 def test_types_of_host_paths_are_checked(tmp_path: Path) -> None:
@@ -208,7 +210,7 @@ def test_files_have_their_content_and_mode(tmp_path: Path) -> None:
 
 def test_a_path_that_leaves_its_volume_is_not_written(tmp_path: Path) -> None:
     scratch = Scratch(str(tmp_path), "1")
-    with pytest.raises(ScratchFailed, match="leaves its volume"):
+    with pytest.raises(ScratchFailed, match="is not a path in a volume"):
         VolumeSet([{"name": "v", "files": {"files": [{"path": "../f"}]}}], "", scratch)
 
 
@@ -375,12 +377,10 @@ def test_an_empty_dir_in_memory_may_have_any_name(tmp_path: Path, first: str) ->
         "memory": {"name": "files-login", "emptyDir": {"inMemory": True}},
     }
     try:
-        volumes = VolumeSet(
-            sorted(given.values(), key=lambda spec: spec is not given[first]), str(tmp_path), scratch
-        )
-        found = {name: list(Path(volume.path).iterdir()) for name, volume in volumes.by_name.items()}
-        assert found["files-login"] == []
-        assert [path.name for path in found["login"]] == ["password"]
+        order = sorted(given.values(), key=lambda spec: spec is not given[first])
+        volumes = VolumeSet(order, str(tmp_path), scratch).by_name
+        assert list(Path(volumes["files-login"].path).iterdir()) == []
+        assert Path(volumes["login"].path, "password").read_bytes() == b"x"
     finally:
         scratch.remove()
 

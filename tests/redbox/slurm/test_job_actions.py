@@ -162,3 +162,18 @@ async def test_one_task_of_an_array_is_cancelled_and_no_other_that_waits_beside_
     handle = JobHandle("7_3", "rb1.mark", "name", ALICE)
     assert await act(agents, JobAction.CANCEL_TASK, handle) == ActionResult(done=True, detail="7_3")
     assert agents.called("scancel") == [["scancel", "7_3"]]
+
+
+async def test_a_pods_runner_alone_is_told_of_an_update() -> None:
+    agents = ScriptedAgents({"squeue": queue(RUNNING), "scancel": done()})
+    assert (await act(agents, JobAction.UPDATE)).done
+    assert agents.called("scancel") == [
+        ["scancel", "--signal=URG", "--batch", "--user=alice", "--name=name", "7"]
+    ]
+
+
+async def test_a_pod_that_waits_reads_its_update_when_it_starts_and_one_that_has_ended_never() -> None:
+    agents = ScriptedAgents({"squeue": [queue(job("7", State="PENDING")), queue(job("7", State="FAILED"))]})
+    assert (await act(agents, JobAction.UPDATE)).done
+    assert not (await act(agents, JobAction.UPDATE)).done
+    assert not agents.called("scancel")

@@ -10,7 +10,7 @@ from redbox_clusters.slurm_cluster import PodsSpec
 from redbox_kube.api.objects import ApiRefused, PodRef
 from redbox_resourced.pods.pod_references import ReferenceMissing
 from redbox_resourced.pods.pod_tokens import read_tokens
-from redbox_resourced.translation.api_tokens import LONGEST_S
+from redbox_resourced.translation.api_tokens import DEFAULT_S, HOUR_S
 from tests.kube.fakes import FakeApiServer
 from tests.resourced.pods.factories import manifest
 from tests.resourced.translation.factories import TOKEN_VOLUME
@@ -38,7 +38,7 @@ async def test_each_audience_has_one_token_of_the_pods_account_bound_to_the_pod(
     found = await read(api, TOKEN_VOLUME, own_volume(), own_volume(name="again"))
     assert found == {"": "token of alice/runner for ", "vault": "token of alice/runner for vault"}
     assert api.tokens_of == [PodRef("train", "pod-uid")] * 2
-    assert api.token_lifetimes == [LONGEST_S] * 2
+    assert sorted(api.token_lifetimes) == [HOUR_S, DEFAULT_S]
 
 
 async def test_a_pod_that_asks_for_none_gets_none() -> None:

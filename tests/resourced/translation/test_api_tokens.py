@@ -8,7 +8,13 @@ import pytest
 
 from redbox_api.pod_parts import PodProgram
 from redbox_clusters.slurm_cluster import PodsSpec
-from redbox_resourced.translation.api_tokens import LONGEST_S, QUEUE_S, REDBOX_S, token_lifetime_s
+from redbox_resourced.translation.api_tokens import (
+    DEFAULT_S,
+    LONGEST_S,
+    REDBOX_S,
+    renewal_at,
+    token_lifetime_s,
+)
 from redbox_resourced.translation.errors import Unsupported
 from redbox_resourced.translation.pod import TargetPartition, translate
 from redbox_resourced.translation.references import PodReferences
@@ -102,19 +108,35 @@ def test_a_server_without_host_and_port_is_named(server: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("spec", "audience", "seconds"),
+    ("seconds", "audience", "life"),
     [
-        ({}, "", LONGEST_S),
-        ({"activeDeadlineSeconds": 600}, "", 600 + QUEUE_S),
-        ({"activeDeadlineSeconds": 2**31 - 1}, "", LONGEST_S),
-        ({"activeDeadlineSeconds": 600}, "vault", 600 + QUEUE_S),
-        ({"activeDeadlineSeconds": 600}, "redbox.dev/hpc1/4711", REDBOX_S),
+        (None, "vault", 3600),
+        (600, "vault", 600),
+        (86_400, "vault", 86_400),
+        (2**31, "vault", LONGEST_S),
+        (86_400, "redbox.dev/hpc1/4711", REDBOX_S),
+        (600, "redbox.dev/hpc1/4711", 600),
     ],
 )
-def test_a_token_lives_as_long_as_its_job_may_but_a_week_at_most(
-    spec: dict[str, Any], audience: str, seconds: int
+def test_a_token_lives_as_long_as_its_volume_asks_for_within_bounds(
+    seconds: int | None, audience: str, life: int
 ) -> None:
-    assert token_lifetime_s(pod(**spec), audience) == seconds
+    token = {"path": "t", "audience": audience, "expirationSeconds": seconds}
+    volume = {"name": "v", "projected": {"sources": [{"serviceAccountToken": token}]}}
+    assert token_lifetime_s(pod(volumes=[volume]), audience) == life
+
+
+def test_the_default_token_lives_a_day_and_the_shortest_of_one_audience_counts() -> None:
+    given = with_default_volume()
+    assert token_lifetime_s(given, "") == DEFAULT_S
+    source = {"serviceAccountToken": {"path": "t", "expirationSeconds": 900}}
+    given["spec"]["volumes"].append({"name": "v", "projected": {"sources": [source]}})
+    assert token_lifetime_s(given, "") == 900
+
+
+@pytest.mark.parametrize("spread", [0.0, 1.0])
+def test_a_token_is_renewed_before_a_fifth_of_its_life_is_left(spread: float) -> None:
+    assert 750 <= renewal_at(1000, 0.0, spread) <= 800
 
 
 def test_references_are_printed_without_tokens() -> None:

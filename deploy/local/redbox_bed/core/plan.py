@@ -62,6 +62,8 @@ class Options:
     hpc2: bool = False
     kube: Source = Source.OWN
     fast: bool = False
+    mutating_policies: bool = False
+    """Whether the API server has MutatingAdmissionPolicies, which are beta and off by default in 1.34."""
     port_offset: int = 0
     address: str = LOOPBACK
     """Of this machine, where its own port of red-box is: the pods of an existing cluster must reach it."""

@@ -32,6 +32,10 @@ AUDIT_LOG = "/var/log/kubernetes/audit.log"
 Program = tuple[str, Flags]
 """A program's name and its flags."""
 _PKI = f"{CONFIGURATION}/pki"
+_MUTATING_POLICIES: Flags = {
+    "feature-gates": "MutatingAdmissionPolicy=true",
+    "runtime-config": "admissionregistration.k8s.io/v1beta1=true",
+}
 _ANONYMOUS_PATHS = (
     "/livez",
     "/readyz",
@@ -52,7 +56,7 @@ def control_plane(plan: Plan, machine: Machine, pki: Mapping[str, bytes]) -> Set
     """Files and daemons of the control plane's host."""
     users = ("controller-manager", "scheduler", "admin")
     kubeconfigs = {f"{user}.conf": kubeconfig(api_url(plan), user, pki) for user in users}
-    daemons = (_etcd(), _api_server(control_plane_host(plan).address), _controller_manager(), _scheduler())
+    daemons = (_etcd(), _api_server(plan), _controller_manager(), _scheduler())
     return Setup(
         files=(
             *(File(f"{_PKI}/{name}", pki[name], 0o600) for name in _FILES_OF_PKI),
@@ -107,9 +111,9 @@ def _etcd() -> Program:
     return "etcd", values
 
 
-def _api_server(address: str) -> Program:
+def _api_server(plan: Plan) -> Program:
     values: Flags = {
-        "advertise-address": address,
+        "advertise-address": control_plane_host(plan).address,
         "secure-port": API_PORT,
         "service-cluster-ip-range": SERVICE_NETWORK,
         "allow-privileged": True,
@@ -120,6 +124,7 @@ def _api_server(address: str) -> Program:
         **_token_flags(),
         **_kubelet_flags(),
         **_aggregation_flags(),
+        **(_MUTATING_POLICIES if plan.options.mutating_policies else {}),
         "audit-policy-file": f"{CONFIGURATION}/audit-policy.yaml",
         "audit-log-path": AUDIT_LOG,
         "audit-log-maxsize": 200,

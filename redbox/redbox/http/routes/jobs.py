@@ -18,6 +18,7 @@ from redbox.http.services import CallerDep, IsLargeDep, JobRefDep, OwnerDep, Ser
 from redbox.jobs.record.listing import Filters, PageRequest
 from redbox_api.job_parts import RequestModel
 from redbox_api.models import Cancelled, Check, ExpectedStart, Job, JobList, JobRequest, Phase, WatchEvent
+from redbox_api.pod_parts import PodUpdate
 
 router = authenticated_router("jobs")
 
@@ -41,6 +42,16 @@ async def submit(
     job, created = await services.jobs.put(ref.caller, ref.key, ref.attempt, body, is_large=is_large)
     response.status_code = HTTPStatus.CREATED if created else HTTPStatus.OK
     return job
+
+
+@router.put(
+    "/v1/jobs/{key}/pod",
+    response_model_exclude_none=True,
+    responses=problem_responses(404, 408, 409, 413),
+)
+async def update_pod(ref: JobRefDep, body: PodUpdate, services: ServicesDep) -> Job:
+    """Replace files of a pod's volumes, or bring its deadline forward. Repeating the request is safe."""
+    return await services.jobs.update_pod(ref.caller, ref.key, ref.attempt, body)
 
 
 # `name` is part of the operation's id in the OpenAPI document.

@@ -71,6 +71,7 @@ def job_view(
         tasks=None if tasks is None else list(tasks),
         pod=stored_report(record.pod_report),
         is_pod=record.is_pod,
+        pod_inputs=record.pod_inputs or None,
         no_sign_of_start=record.no_sign_of_start,
         cancel_requested=record.cancel_requested,
         env_changed=body_changed,

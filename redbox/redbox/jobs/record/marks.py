@@ -19,6 +19,7 @@ import json
 import os
 import re
 import stat
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -109,9 +110,11 @@ class Marks:
     def body_digest(self, request: JobRequest) -> str:
         """A digest of the whole body, secrets included; keyed, so that a short one cannot be guessed.
 
-        Fields at their defaults have no part in it: a later release, with more fields, makes the same.
+        Fields at their defaults have no part in it: a later release, with more fields, makes the same. Nor
+        have a pod's inputs, which are versions of what is digested.
         """
-        body = request.model_dump(mode="python", exclude={"spec_digest"}, exclude_defaults=True)
+        apart: Mapping[str, bool | set[str]] = {"spec_digest": True, "pod": {"inputs"}}
+        body = request.model_dump(mode="python", exclude=apart, exclude_defaults=True)
         return self._hash("body", BODY_LENGTH, json.dumps(body, sort_keys=True, default=_plain))
 
     def body_id(self, request: JobRequest, body_digest: str | None = None) -> str:

@@ -16,7 +16,13 @@ from pydantic import ValidationError
 from redbox.jobs.record.record import JobRecord, with_warning
 from redbox.jobs.record.report_text import report_text
 from redbox_api.models import Phase
-from redbox_api.pod_report import LONGEST_REPORT, ContainerReport, PodReport, Terminated
+from redbox_api.pod_report import (
+    LONGEST_REPORT,
+    ContainerReport,
+    PodReport,
+    Terminated,
+    inputs_digest,
+)
 
 UNUSABLE = "The last line of the pod's report.jsonl is not a runner's report: it is ignored."
 UNREADABLE = "The pod's last report could not be read in time: what became of its containers is not known."
@@ -60,9 +66,14 @@ def with_line(record: JobRecord, line: bytes, addresses: Collection[str] = ()) -
     return replace(
         record,
         pod_report=report_text(report),
-        report_settled=report.settled or report.done,
+        report_settled=report.done or (report.settled and has_updates(record, report)),
         report_complete=report.done,
     )
+
+
+def has_updates(record: JobRecord, report: PodReport) -> bool:
+    """Whether the runner has applied the last update: before that it may report that it cannot."""
+    return report.inputs == inputs_digest(record.pod_inputs)
 
 
 def has_last_report(record: JobRecord, now: datetime) -> bool:

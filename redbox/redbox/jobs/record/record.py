@@ -88,6 +88,7 @@ class JobRecord:
     credentials: bool = False  # secrets may lie in its private folder, which is removed once it has ended
     is_pod: bool = False  # its containers are a runner's, which reports on them
     grace_s: int = 0  # of a pod: how long its runner may take to stop the containers
+    pod_inputs: str = ""  # of a pod: what its sender made it of, or of which it was last updated
     created_at: datetime
     last_submit_at: datetime  # when a submit of it was last under way
 

@@ -215,6 +215,7 @@ def new_intent(put: PutRequest, now: datetime, unanswered_at: datetime | None) -
         credentials=pod is not None or (container is not None and container.registry is not None),
         is_pod=pod is not None,
         grace_s=grace_of(pod) if pod is not None else 0,
+        pod_inputs=pod.inputs if pod is not None else "",
         created_at=now,
         last_submit_at=now,
         held_retry=unanswered_at is not None,
@@ -229,8 +230,10 @@ def grace_of(pod: PodProgram) -> int:
 
 def retried_intent(record: JobRecord, put: PutRequest, now: datetime) -> JobRecord:
     """An unconfirmed intent that a live PUT submits once more, held."""
+    pod = put.submission.request.pod
     return replace(
         record,
+        pod_inputs=pod.inputs if pod is not None else "",
         stage=Stage.INTENT,
         last_submit_at=now,
         held_retry=True,

@@ -8,10 +8,11 @@ import signal
 import subprocess
 import sys
 import threading
-from contextlib import suppress
+from contextlib import closing, suppress
 from types import CodeType
 from typing import Dict, List, Optional
 
+from redbox.node.program.atomic_files import OF_POD, UpdateFile, take_updates
 from redbox.node.program.listeners import free_port
 from redbox.node.program.user_namespaces import find_namespace_bar
 from redbox.runner.program.command_lines import step_environment
@@ -53,6 +54,55 @@ class SetupFailed(Exception):
 
 class DeletedEarly(Exception):
     """A signal has come before anything was started: the pod is being deleted."""
+
+
+class UpdateApplier:
+    """Applies what red-box has written into the private folder since the pod's submit."""
+
+    def __init__(self, context: PodContext) -> None:
+        self._context = context
+
+    def apply(self) -> Optional[bool]:
+        """False: the node cannot apply all of them now; None: there were none."""
+        try:
+            paths = take_updates(self._context.folder)
+        except OSError:  # a file server that is away
+            return False
+        for path in paths:
+            try:
+                with closing(UpdateFile(path)) as update:
+                    self._apply(update)
+            except OSError as error:
+                self._warn(path, error.strerror or str(error))
+                return False
+            except (ValueError, LookupError, TypeError) as error:
+                self._warn(path, str(error))
+            with suppress(OSError):
+                os.unlink(path)
+        return bool(paths) or None
+
+    def _apply(self, update: UpdateFile) -> None:
+        header = update.header = in_letters_of_node(update.header)
+        if "volume" in header:
+            self._context.volumes.update(update)
+            return
+        deadline, before = header.get("activeDeadlineS"), self._context.pod.get("activeDeadlineS")
+        if deadline and (not before or deadline < before):
+            self._context.pod["activeDeadlineS"] = int(deadline)
+        self._context.report.change_pod(inputs=str(header["inputs"]))
+
+    def _warn(self, path: str, why: str) -> None:
+        name = os.path.basename(path).split(".")[1]
+        if name == OF_POD:
+            message = "A change of the pod could not be read on node {}: {}".format(
+                self._context.node_name, why
+            )
+        else:
+            message = (
+                'MountVolume.SetUp failed for volume "{}" : its files stay as they were, and could not be '
+                "changed on node {}: {}".format(name, self._context.node_name, why)
+            )
+        self._context.report.event("FailedMount", message, warning=True)
 
 
 def raise_deleted(_number: int, _frame: object) -> None:
@@ -120,6 +170,7 @@ def prepare(context: PodContext) -> None:
                 scratch, context.node_name, error.strerror
             )
         ) from error
+    UpdateApplier(context).apply()  # of the time that the job waited
     pull_environment = dict(context.host_environment)
     pull_environment.setdefault("APPTAINER_TMPDIR", context.scratch.folder("pull"))
     context.images = ImageStore(
@@ -196,14 +247,15 @@ def run_pod(folder: str) -> int:
     context = PodContext(pod, folder, node_name, address)
     report_file = ReportFile(os.path.join(folder, "report.jsonl"))
     kinds = [(row["name"], row["kind"]) for row in container_kinds(pod)]
-    context.report = StatusReport(kinds, {"nodeName": node_name, "hostIP": address}, settles=settles(pod))
+    first = {"nodeName": node_name, "hostIP": address, "inputs": pod["paths"].get("inputs", "")}
+    context.report = StatusReport(kinds, first, settles=settles(pod))
     runner: Optional[PodRunner] = None
     deleted_early = False
     try:
         os.makedirs(context.logs, exist_ok=True)
         report_ports(context)
         prepare(context)
-        runner = PodRunner(context, report_file)
+        runner = PodRunner(context, report_file, UpdateApplier(context).apply)
         return runner.run()
     except DeletedEarly:
         deleted_early = True
@@ -238,6 +290,9 @@ def clean_up(context: PodContext, folder: str) -> None:
         context.scratch.remove()
     for name in ("files", "run"):
         shutil.rmtree(os.path.join(folder, name), ignore_errors=True)
+    with suppress(OSError):  # some may have come too late, or never had room
+        for path in take_updates(folder):
+            os.unlink(path)
 
 
 def remove_unused_images(context: PodContext) -> None:

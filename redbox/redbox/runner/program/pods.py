@@ -2,6 +2,7 @@
 
 One thread starts the containers in order; the main thread waits for signals, deadlines and changes, and
 writes the report. Another one takes orders: a container to begin beside the others, as `kubectl debug` adds.
+What red-box has changed of the pod since is applied in a thread, on a signal.
 """
 
 import json
@@ -35,6 +36,10 @@ EVICTION_GRACE_S = 1.0
 STOP_SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 PASSED_SIGNALS = (signal.SIGUSR1, signal.SIGUSR2)
 """For the programs, as by Slurm's --signal=B:USR1@300: a batch script without a handler would end."""
+UPDATE_SIGNAL = signal.SIGURG
+"""There is an update; a program that does not handle it is not ended by it."""
+UPDATES_S, UPDATES_AGAIN_S = 600.0, 5.0
+"""Between looks without a signal, which may be lost; after one that came before its file was shown here."""
 DELETED = 143
 FAILED = 1
 ORDER_BYTES, ORDER_S = 4 * 1024 * 1024, 10.0
@@ -54,9 +59,13 @@ class EphemeralLife(ContainerLife):
 class PodRunner:
     """Runs a pod until all of its containers have ended for good."""
 
-    def __init__(self, context: PodContext, report_file: ReportFile) -> None:
+    def __init__(
+        self, context: PodContext, report_file: ReportFile, apply_updates: Callable[[], Optional[bool]]
+    ) -> None:
+        """`apply_updates`: whether all could be applied; None: there were none."""
         self._context = context
         self._report_file = report_file
+        self._apply_updates = apply_updates
         self._began = time.monotonic()
         self._parent = context.parent
         self._sidecars_and_inits = [
@@ -74,6 +83,9 @@ class PodRunner:
         self.stopped = False
         """It came before the pod was over."""
         self._continued_at = self._signalled_again_at = float("-inf")
+        self._is_updated = self._is_updating = False
+        """A signal has come: there are updates; they are being applied."""
+        self._updates_at = self._began + UPDATES_S
         self._is_hurried = False
         self._wake_read, self._wake_write = os.pipe()
         os.set_blocking(self._wake_read, False)
@@ -96,6 +108,7 @@ class PodRunner:
         for number in PASSED_SIGNALS:
             signal.signal(number, lambda received, _frame: self._pass_on(received))
         signal.signal(signal.SIGCONT, lambda _number, _frame: self._note_continued())
+        signal.signal(UPDATE_SIGNAL, lambda _number, _frame: self._note_updated())
         threading.Thread(target=self._run_in_order, daemon=True).start()
         threading.Thread(target=self._take_orders, daemon=True).start()
         if self._context.volumes.has_limits:
@@ -105,6 +118,7 @@ class PodRunner:
             self._wait()
             self._keep_deadline()
             self._keep_to_slurm()
+            self._begin_updates()
         return self._exit_code()
 
     # ------------------------------------------------------------------ order
@@ -151,6 +165,33 @@ class PodRunner:
             self._context.report.event("FailedMount", failure, warning=True)
             self._context.stopping.wait(backoff.pause(time.time()))
         return False
+
+    # ------------------------------------------------------------------ updates
+
+    def _note_updated(self) -> None:
+        self._is_updated = True
+        self.wake()
+
+    def _begin_updates(self) -> None:
+        if self._is_updating or not (self._is_updated or time.monotonic() >= self._updates_at):
+            return
+        self._is_updating = True
+        threading.Thread(target=self._update, args=(self._is_updated,), daemon=True).start()
+        self._is_updated = False
+
+    def _update(self, is_signalled: bool) -> None:  # noqa: FBT001 # a thread's one argument
+        """In a thread of its own: the file system may be slow."""
+        backoff = BackOff(at_once_first=False)
+        applied: Optional[bool] = None
+        try:
+            applied = self._apply_updates()
+            while applied is False and not self._context.stopping.wait(backoff.pause(time.time())):
+                applied = self._apply_updates()
+        finally:
+            is_late = is_signalled and applied is None
+            self._updates_at = time.monotonic() + (UPDATES_AGAIN_S if is_late else UPDATES_S)
+            self._is_updating = False
+            self.wake()  # for a deadline that may be over, and for a signal that came meanwhile
 
     # ------------------------------------------------------------------ ends
 

@@ -67,8 +67,8 @@ LARGEST_MESSAGE = 4096
 DEFAULT_SCRATCH = "/tmp"  # noqa: S108 # a folder of the job's own is made there
 DEVICES = "/dev/"
 TERMINAL = "xterm"
-HOSTS_HEADER = "# Kubernetes-managed hosts file (host network).\n"
-"""As kubelets begin it, by which programs know it."""
+HOSTS_HEADER = "# Kubernetes-managed hosts file.\n"  # as kubelets begin it
+OF_HOST_NETWORK = "# Kubernetes-managed hosts file (host network).\n"
 TERMINAL_SESSION = ("setsid", "-c")  # of util-linux, as nsenter: the terminal becomes that of the container
 WAITING_PATH = "/.redbox-waiting"
 """In a container that has only its files used."""
@@ -392,7 +392,7 @@ class StartBuilder:
 
 def hosts_file(context: PodContext, path: str = "/etc/hosts") -> str:
     """The node's own, in whatever encoding, with the pod's name and the lines of hostAliases."""
-    lines = HOSTS_HEADER
+    lines = HOSTS_HEADER if context.hostname else OF_HOST_NETWORK
     with suppress(OSError), open(path, encoding="utf-8", errors="surrogateescape") as file:
         lines += file.read().rstrip("\n") + "\n"
     if context.hostname:

@@ -1,6 +1,7 @@
 """Volumes on this node, and the job's folder on scratch: made before the first container, gone at the end.
 
-Files of Secrets go to memory where there is room. A path in a volume never leads out of it.
+Files of Secrets go to memory where there is room, and may be replaced while the pod runs. A path in a volume
+never leads out of it.
 """
 
 import base64
@@ -16,6 +17,7 @@ import time
 from contextlib import suppress
 from typing import Callable, Dict, List, Optional
 
+from redbox.node.program.atomic_files import UpdateFile, VolumeFile, VolumeFiles, copy_all, write_whole
 from redbox.node.program.attachments import SCRATCH_PREFIX
 from redbox.runner.program.rules import ConfigRefused, Document, expand_strictly
 
@@ -46,11 +48,11 @@ class NodeVolume:
     """One volume: where it is on the node."""
 
     def __init__(
-        self, name: str, path: str, *, files: bool = False, size_limit: Optional[int] = None
+        self, name: str, path: str, *, files: Optional[VolumeFiles] = None, size_limit: Optional[int] = None
     ) -> None:
         self.name = name
         self.path = path
-        self.is_files = files
+        self.files = files
         self.is_empty_dir = False
         self.size_limit = size_limit
 
@@ -225,7 +227,7 @@ class VolumeSet:
             sub_path = expand_strictly(sub_path, values)
         source = find_sub_path(volume, sub_path) if sub_path else volume.path
         destination = os.path.normpath("/" + spec["mountPath"].lstrip("/"))
-        return Mount(source, destination, read_only=bool(spec.get("readOnly")) or volume.is_files)
+        return Mount(source, destination, read_only=bool(spec.get("readOnly")) or volume.files is not None)
 
     def _make_empty(self, name: str, spec: Document) -> NodeVolume:
         if spec.get("inMemory"):
@@ -238,22 +240,48 @@ class VolumeSet:
         volume.is_empty_dir = True
         return volume
 
+    def update(self, update: UpdateFile) -> None:
+        """Replace the files of one source of a volume; a volume that has none is not changed."""
+        header = update.header
+        volume = self.by_name.get(header["volume"])
+        if volume is None or volume.files is None:
+            raise ValueError("the pod has no volume {} with files".format(header["volume"]))
+        entries = [read_entry(file, header["source"]) for file in header["files"]]
+        sizes = {id(entry): int(file["size"]) for entry, file in zip(entries, header["files"])}
+        volume.files.replace(
+            header["source"], entries, lambda entry, target: update.copy(sizes[id(entry)], target)
+        )
+
     def _make_files(self, name: str, spec: Document) -> NodeVolume:
         """Write the files; what red-box has written into the private folder is moved."""
         written = os.path.join(self._private, "files", name)
-        size = used_bytes(written)
         parent = self._shared or self._scratch.path
-        if spec.get("secret") and not self._shared and has_room(MEMORY, size):
+        if spec.get("secret") and not self._shared and has_room(MEMORY, used_bytes(written)):
             parent = self._scratch.memory()
         path = os.path.join(parent, "files-" + name)
-        if os.path.isdir(written):
-            shutil.copytree(written, path, symlinks=True)
-            shutil.rmtree(written, ignore_errors=True)
-        else:
-            os.mkdir(path, 0o755)
-        for file in spec["files"]:
-            write_file(path, file)
-        return NodeVolume(name, path, files=True)
+        files = VolumeFiles(path)
+        try:
+            entries = [read_entry(file, file.get("source", 0)) for file in spec["files"]]
+        except ValueError as error:
+            raise ScratchFailed("volume {}: {}".format(name, error)) from error
+        given = {id(entry): file.get("content") for entry, file in zip(entries, spec["files"])}
+
+        def write(entry: VolumeFile, target: int) -> None:
+            content = given[id(entry)]
+            source = os.path.join(written, entry.path)
+            if content or not os.path.exists(source):
+                write_whole(target, base64.b64decode(content or ""))
+                return
+            with open(source, "rb") as file:  # red-box has written it, closed to others
+                copy_all(file.fileno(), target)
+
+        files.replace(None, entries, write)
+        shutil.rmtree(written, ignore_errors=True)
+        return NodeVolume(name, path, files=files)
+
+
+def read_entry(spec: Document, source: int) -> VolumeFile:
+    return VolumeFile(spec["path"], int(spec.get("mode", 0o644)), int(source))
 
 
 def has_room(folder: str, size: int) -> bool:
@@ -262,21 +290,6 @@ def has_room(folder: str, size: int) -> bool:
     except OSError:
         return False
     return os.access(folder, os.W_OK) and room.f_bavail * room.f_frsize > size + SPARE
-
-
-def write_file(folder: str, spec: Document) -> None:
-    parts = [part for part in spec["path"].split("/") if part]
-    if not parts or ".." in parts:
-        raise ScratchFailed("{!r} leaves its volume".format(spec["path"]))
-    path = os.path.join(folder, *parts)
-    os.makedirs(os.path.dirname(path), mode=0o755, exist_ok=True)
-    mode = spec.get("mode", 0o644)
-    if os.path.exists(path) and not spec.get("content"):  # red-box has written it, closed to others
-        os.chmod(path, mode)
-        return
-    with open(path, "wb", opener=lambda name, flags: os.open(name, flags, 0o600)) as file:
-        file.write(base64.b64decode(spec.get("content") or ""))
-    os.chmod(path, mode)
 
 
 def check_host_path(name: str, path: str, kind: str) -> None:
@@ -304,6 +317,12 @@ def check_host_path(name: str, path: str, kind: str) -> None:
 
 def find_sub_path(volume: NodeVolume, sub_path: str) -> str:
     """The path below the volume, which a link cannot leave; made if it is missing, as kubelets do."""
+    if volume.files is None:
+        return find_below(volume, sub_path)
+    return volume.files.resolve(lambda: find_below(volume, sub_path))
+
+
+def find_below(volume: NodeVolume, sub_path: str) -> str:
     top = os.path.realpath(volume.path)
     path = os.path.realpath(os.path.join(top, sub_path))
     if sub_path.startswith("/") or ".." in sub_path.split("/") or not (path + "/").startswith(top + "/"):
@@ -313,7 +332,7 @@ def find_sub_path(volume: NodeVolume, sub_path: str) -> str:
             )
         )
     if not os.path.exists(path):
-        if volume.is_files:
+        if volume.files is not None:
             raise ConfigRefused(
                 'failed to prepare subPath for volumeMount "{}": {!r} is not in the volume'.format(
                     volume.name, sub_path

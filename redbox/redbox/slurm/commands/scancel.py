@@ -11,6 +11,8 @@ import signal as signals
 from redbox.slurm.errors import RequestRefused
 
 NAMES = frozenset(name.removeprefix("SIG") for name in signals.Signals.__members__)
+STOP, UPDATE = "TERM", "URG"
+"""To a pod's runner. The second is ignored by a program that does not handle it."""
 NUMBER = re.compile(r"[1-9]|[1-5][0-9]|6[0-4]")
 
 
@@ -29,9 +31,9 @@ def signal_argv(job_id: str, user: str, name: str, signal_name: str) -> list[str
     return ["scancel", f"--signal={read_signal(signal_name)}", "--full", *_filters(user, name), job_id]
 
 
-def stop_argv(job_id: str, user: str, name: str) -> list[str]:
-    """With --batch the batch script alone gets SIGTERM: what it started is for it to stop."""
-    return ["scancel", "--signal=TERM", "--batch", *_filters(user, name), job_id]
+def runner_argv(job_id: str, user: str, name: str, signal_name: str) -> list[str]:
+    """With --batch the batch script alone gets the signal: what it started is for it to stop."""
+    return ["scancel", f"--signal={signal_name}", "--batch", *_filters(user, name), job_id]
 
 
 def _filters(user: str, name: str) -> list[str]:

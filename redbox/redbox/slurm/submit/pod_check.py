@@ -7,12 +7,12 @@ leave their volume, and fields of a request that mean nothing for a pod.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from itertools import pairwise
 
 from redbox.slurm.errors import RequestRefused
 from redbox_api.models import JobRequest
-from redbox_api.pod_parts import ContainerProgram, FilesVolume, PodProgram
+from redbox_api.pod_parts import ContainerProgram, PodFile, PodProgram
 
 MAX_FILES_BYTES = 5 << 20
 """Of all volumes: in base64, with the rest of the request, they are within limits.body_bytes (8 MiB)."""
@@ -49,7 +49,7 @@ def check_pod(request: JobRequest) -> None:
                 _check_path(f"{field}.mounts: the subPath of {mount.mount_path}", mount.sub_path)
     for volume in pod.volumes:
         if volume.files is not None:
-            _check_files(f"pod.volumes[{volume.name}].files", volume.files)
+            check_files(f"pod.volumes[{volume.name}].files", volume.files.files)
     size = sum(len(file.content) for volume in pod.volumes if volume.files for file in volume.files.files)
     if size > MAX_FILES_BYTES:
         raise RequestRefused(
@@ -121,10 +121,13 @@ def _check_words(field: str, container: ContainerProgram) -> None:
         )
 
 
-def _check_files(field: str, volume: FilesVolume) -> None:
-    for file in volume.files:
+def check_files(field: str, files: Sequence[PodFile]) -> None:
+    """Paths of a volume, or of one source of it."""
+    for file in files:
         _check_path(f"{field}: the path", file.path, is_file=True)
-    paths = sorted((file.path for file in volume.files), key=lambda path: path.replace("/", "\0"))
+        if file.path.startswith(".."):
+            raise RequestRefused(f"{field}: {file.path!r} begins with `..`, as kubelets' own names do.")
+    paths = sorted((file.path for file in files), key=lambda path: path.replace("/", "\0"))
     for path, following in pairwise(paths):  # what is in a folder follows it
         if path == following:
             raise RequestRefused(f"{field}: two files have the path {path!r}: leave out one of them.")

@@ -23,6 +23,7 @@ from redbox.agents.agent import AgentClient
 from redbox.runner.program_source import runner_source
 from redbox_api.job_parts import REVEAL_SECRETS
 from redbox_api.pod_parts import FilesVolume, PodProgram
+from redbox_api.pod_report import inputs_digest
 
 PROGRAM = "pod.json"
 CONTENTS = {"volumes": {"__all__": {"files": {"files": {"__all__": {"content"}}}}}}
@@ -53,13 +54,14 @@ def pack(pod: PodProgram, paths: PodPaths) -> bytes:
         "cache": paths.cache,
         "keepDays": paths.keep_days,
         "imagesWithinS": paths.images_within_s,
+        "inputs": inputs_digest(pod.inputs),
     }
     archive = io.BytesIO()
     with tarfile.open(fileobj=archive, mode="w", format=tarfile.GNU_FORMAT) as tar:
         for volume in pod.volumes:
             for path, content, mode in _files(volume.files):
-                _add(tar, posixpath.join("files", volume.name, path), content, mode)
-        _add(tar, PROGRAM, json.dumps({**program, "paths": names}).encode(), SECRET)
+                add_file(tar, posixpath.join("files", volume.name, path), content, mode)
+        add_file(tar, PROGRAM, json.dumps({**program, "paths": names}).encode(), SECRET)
     return archive.getvalue()
 
 
@@ -70,7 +72,7 @@ def _files(volume: FilesVolume | None) -> Iterator[tuple[str, bytes, int]]:
         yield file.path, file.content, mode | READABLE
 
 
-def _add(tar: tarfile.TarFile, path: str, content: bytes, mode: int) -> None:
+def add_file(tar: tarfile.TarFile, path: str, content: bytes, mode: int) -> None:
     member = tarfile.TarInfo(path)
     member.size, member.mode = len(content), mode
     tar.addfile(member, io.BytesIO(content))

@@ -24,6 +24,7 @@ from redbox.core.domain import UnixUser
 from redbox.core.output_patterns import RUNNER_LOG, PatternValues, resolve_unless_array
 from redbox.core.turns import in_thread_of
 from redbox.core.workload_manager import (
+    ActionResult,
     ReportPiece,
     ReportPosition,
     Submission,
@@ -39,7 +40,7 @@ from redbox.slurm.command_runner import CommandRunner
 from redbox.slurm.commands import sbatch
 from redbox.slurm.commands.srun import check_mpi_kind
 from redbox.slurm.errors import RequestRefused
-from redbox.slurm.submit import container_script, pod_files, pod_reports
+from redbox.slurm.submit import container_script, pod_files, pod_reports, pod_updates
 from redbox.slurm.submit.output_lookup import OutputLookup, home_of
 from redbox.slurm.submit.pod_check import check_pod
 from redbox.slurm.submit.pod_script import build_pod_script
@@ -52,7 +53,7 @@ from redbox.slurm.submit.private_folder import (
 from redbox.slurm.submit.refusal_policy import RefusalPolicy
 from redbox.slurm.submit.sbatch_runner import SbatchRunner
 from redbox_api.models import Check
-from redbox_api.pod_parts import PodProgram
+from redbox_api.pod_parts import PodProgram, PodUpdate
 from redbox_shared.keyed_semaphores import KeyedSemaphores
 
 PRINT_ENVIRONMENT = ("/usr/bin/env", "-0")
@@ -138,6 +139,21 @@ class SlurmSubmitter:
             return await pod_reports.read_report(agent, posixpath.join(folder, pod_reports.FILE), since)
         except AgentError as error:
             raise WorkloadManagerError(f"a pod's report could not be read: {error}") from error
+
+    async def update_pod(
+        self, user: UnixUser, mark: str, working_directory: str, update: PodUpdate
+    ) -> ActionResult:
+        """Write what has changed of a pod into its private folder."""
+        try:
+            archive = await in_thread_of(user.name, partial(pod_updates.pack_update, update))  # up to 8 MiB
+            agent = await self._commands.agents.agent(user, "files")
+            folder = private_folder(working_directory.replace("{home}", home_of(agent)), mark)
+            await pod_updates.write_update(agent, folder, archive)
+        except RequestRefused as refused:
+            return ActionResult(done=False, detail=refused.detail)
+        except AgentError as error:
+            raise WorkloadManagerError(f"its files could not be written: {error}") from error
+        return ActionResult(done=True)
 
     async def submitting(self, user: UnixUser, mark: str) -> bool:
         """Whether an sbatch with this mark runs on the user's host, whichever agent started it."""

@@ -115,12 +115,17 @@ class ClientStreams:
 
     def finish(self, status: SessionStatus) -> None:
         """The status, then the end of each stream, without waiting: a client must never miss it."""
-        text = json.dumps(status.document).encode()
+        text = self._written(status)
         if len(text) > LARGEST_STATUS:
-            text = json.dumps(internal_error("the session's status is too large").document).encode()
+            text = self._written(internal_error("the session's status is too large"))
         for name, stream in sorted(self._streams.items(), key=lambda item: item[0] != "error"):
             stream.finish(text if name == "error" else b"")
             stream.discard_input()
+
+    def _written(self, status: SessionStatus) -> bytes:
+        """As the client's protocol has it."""
+        text = json.dumps(status.document) if self.session.has_status else status.why
+        return text.encode()
 
 
 def _newest(text: str) -> str:

@@ -54,6 +54,11 @@ class StreamConnection(Protocol):
 
     ended: asyncio.Event
 
+    @property
+    def has_status(self) -> bool:
+        """Whether its error stream carries a Status; else it has the message of a failure."""
+        ...
+
     async def accept(self) -> ClientStream | None:
         """The next stream that the client has opened; None once there will be no more."""
         ...

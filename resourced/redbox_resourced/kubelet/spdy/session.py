@@ -141,6 +141,8 @@ class SpdyStream:
 class SpdySession:
     """The streams of one connection; `run` it in a task, and `accept` what the peer opens."""
 
+    has_status = True
+
     def __init__(self, wire: Wire, limits: SpdyLimits | None = None, turn: Turn | None = None) -> None:
         """`turn` is that of all connections whose frames are handled one after the other."""
         self.ended = asyncio.Event()

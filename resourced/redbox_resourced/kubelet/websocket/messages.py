@@ -31,6 +31,8 @@ class Subprotocol:
     name: str
     is_text: bool = False
     closes_input: bool = False
+    has_status: bool = True
+    """As since v4; before, the error channel has the message of a failure alone."""
 
     def read(self, data: bytes) -> ChannelMessage | None:
         """None for a message without a channel, which is allowed. Raises BadMessage."""
@@ -54,10 +56,12 @@ class Subprotocol:
 
 
 BINARY = Subprotocol("v4.channel.k8s.io")
-UNNAMED = Subprotocol("")
+UNNAMED = Subprotocol("", has_status=False)
 """Of a client that names none, as kubelets allow."""
 SUBPROTOCOLS = (
     BINARY,
     Subprotocol("v4.base64.channel.k8s.io", is_text=True),
     Subprotocol("v5.channel.k8s.io", closes_input=True),
+    Subprotocol("channel.k8s.io", has_status=False),
+    Subprotocol("base64.channel.k8s.io", is_text=True, has_status=False),
 )

@@ -112,6 +112,7 @@ class ChannelSession:
         self.ended = asyncio.Event()
         self.problem = ""
         """Why it was ended from here: one sentence for the log."""
+        self.has_status = subprotocol.has_status
         self._websocket = websocket
         self._subprotocol = subprotocol
         self._limits = SpdyLimits()

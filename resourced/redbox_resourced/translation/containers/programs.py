@@ -15,9 +15,9 @@ from redbox_resourced.translation.containers.images import complete_image, pull_
 from redbox_resourced.translation.containers.ports import declared_ports
 from redbox_resourced.translation.containers.users import shown_user
 from redbox_resourced.translation.errors import Unsupported, refusals_of
+from redbox_resourced.translation.files.volumes import read_only_volumes
 from redbox_resourced.translation.quantities import ceil, parse_quantity
 from redbox_resourced.translation.references import PodReferences
-from redbox_resourced.translation.volumes import read_only_volumes
 
 PATHS = {
     "always_restarts": "restartPolicy",

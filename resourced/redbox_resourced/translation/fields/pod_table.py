@@ -46,7 +46,8 @@ DNS: FieldTable = {
 SPEC: FieldTable = {
     "activeDeadlineSeconds": honoured(
         "From the job's start. The job's time limit is later, by half an hour and the grace period, as far "
-        "as the partition allows; a deadline beyond the partition's MaxTime is refused."
+        "as the partition allows; a deadline beyond the partition's MaxTime is refused. One that is set or "
+        "lowered later ends the pod sooner, and changes nothing of the job."
     ),
     "affinity": honoured(SCHEDULED),
     "automountServiceAccountToken": honoured(

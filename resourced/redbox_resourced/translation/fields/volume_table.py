@@ -28,7 +28,7 @@ CONFIG_MAP: FieldTable = {
     "defaultMode": MODE,
     "defaultUser": refused(NO_OWNER),
     "items": ITEMS,
-    "name": honoured("As it is when the job is submitted: later changes do not reach the job."),
+    "name": honoured("Changes reach the files of a running pod."),
     "optional": honoured(),
 }
 SECRET: FieldTable = {

@@ -93,6 +93,7 @@ LEFT_OUT = {  # at their defaults in every row
     "is_pod",
     "lost_reason",
     "no_sign_of_start",
+    "pod_inputs",
     "pod_report",
     "report_complete",
     "report_settled",

@@ -23,6 +23,7 @@ from tests.redbox.slurm.submit.factories import container, files, request
         (request(files("a/./b")), "leaves its volume"),
         (request(files("a/..")), "leaves its volume"),
         (request(files("a/")), "leaves its volume"),
+        (request(files("..a/x")), "begins with"),
         (request(files("a/" + "ä" * 128 + "/b")), "shorten it"),
         (request(files("a", "a-b", "b/c", "a/b/c")), "'a' is a file, and the folder of 'a/b/c'"),
         (request(files("a", "a")), "two files have the path 'a'"),
@@ -78,7 +79,7 @@ DIGEST = "sha256:" + "0a" * 32
     [
         request(),
         request(files("a/b", "a/c", "b", ".hidden/x")),
-        request(files("a/..b", "a/b..", "..a/x", "a/.../b", "a/" + "x" * 255 + "/" + "y" * 255)),
+        request(files("a/..b", "a/b..", "a/.../b", "a/" + "x" * 255 + "/" + "y" * 255)),
         request({"containers": [container(image=f"docker://registry:5000/a/b:1@{DIGEST}")]}),
         request({"containers": [container(image="/images/a b.sif")]}),
         request({"containers": [container(env=[{"name": f"V{n}", "value": "x" * 500} for n in range(500)])]}),

@@ -89,7 +89,7 @@ async def test_the_program_has_all_but_the_contents_of_files() -> None:
     assert program["registries"]["ghcr.io"]["password"] == "pass"
     assert program["volumes"][0]["files"] == {
         "secret": True,
-        "files": [{"path": "d/password", "mode": 0o755}],
+        "files": [{"path": "d/password", "mode": 0o755, "source": 0}],
     }
     assert program["containers"][0]["env"] == [
         {"name": "A", "value": "1", "fromNode": None, "fromPort": None},
@@ -100,6 +100,7 @@ async def test_the_program_has_all_but_the_contents_of_files() -> None:
         "cache": CACHE,
         "keepDays": 30,
         "imagesWithinS": 600.0,
+        "inputs": "",
     }
 
 

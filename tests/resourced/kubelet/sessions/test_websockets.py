@@ -105,6 +105,17 @@ async def test_a_client_that_names_no_protocol_is_served() -> None:
         ]
 
 
+@pytest.mark.parametrize(("code", "written"), [(0, None), (3, b"NonZeroExitCode")])
+async def test_protocols_before_v4_say_only_why_a_command_failed(code: int, written: bytes | None) -> None:
+    async def ending(side: RedboxSide) -> None:
+        await side.end(exit_code(code) if code else SUCCESS)
+
+    async with kubelet_api() as stand, connected(stand, protocols=["channel.k8s.io"]) as websocket:
+        stand.redbox.script = ending
+        assert websocket.protocol == "channel.k8s.io"
+        assert (await rest(websocket)).get(ERROR) == written
+
+
 async def test_browsers_read_and_write_base64() -> None:
     async with kubelet_api() as stand, connected(stand, protocols=[TEXT]) as websocket:
         await websocket.send_str("0" + base64.b64encode(b"\xff\0").decode())

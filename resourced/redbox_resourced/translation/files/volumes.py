@@ -4,19 +4,18 @@ from __future__ import annotations
 
 import base64
 from collections.abc import Iterable, Iterator, Mapping
-from typing import NamedTuple
 
 from redbox_api.pod_parts import EmptyDirVolume, FilesVolume, HostPathVolume, PodFile, PodVolume
 from redbox_kube.api.objects import Object
 from redbox_resourced.translation.api_tokens import is_default_volume
 from redbox_resourced.translation.errors import Unsupported, refusals_of
 from redbox_resourced.translation.fields.sources import source_of
+from redbox_resourced.translation.files.live_sources import FILES, TOKEN, LiveSource, volume_sources
 from redbox_resourced.translation.pod_fields import NODE_FIELDS, pod_field, resource_field
 from redbox_resourced.translation.quantities import ceil, parse_quantity
 from redbox_resourced.translation.references import PodReferences
 
-DEFAULT_MODE = 0o644
-SECRET_KINDS = frozenset({"secret", "serviceAccountToken"})
+SECRET_KINDS = frozenset({"secret", TOKEN})
 
 
 def volumes(pod: Object, references: PodReferences) -> list[PodVolume]:
@@ -55,11 +54,10 @@ def _volume(pod: Object, given: Object, references: PodReferences) -> PodVolume:
             if path is None:
                 raise Unsupported(f"{field}: the claim {claim['claimName']} has no path on Slurm's nodes")
             return PodVolume(name=name, host_path=HostPathVolume(path=path, type="Directory"))
-        case kind, source:
-            files = _files_volume(
-                pod, _projections(given, kind, source, references, field), references, field
-            )
-            return PodVolume(name=name, files=files)
+        case kind, _ if kind in FILES:
+            return PodVolume(name=name, files=_files_volume(pod, given, references, field))
+        case _:
+            raise Unsupported(f"{field}: it names no source that this version has")
 
 
 def _empty_dir(given: Object, field: str) -> EmptyDirVolume:
@@ -68,43 +66,23 @@ def _empty_dir(given: Object, field: str) -> EmptyDirVolume:
     return EmptyDirVolume(in_memory=given.get("medium") == "Memory", size_limit=limit or None)
 
 
-class _Projections(NamedTuple):
-    """A volume of files as the sources of a projected one."""
-
-    sources: list[tuple[str, Object]]
-    mode: int
-
-
-def _files_volume(
-    pod: Object, projections: _Projections, references: PodReferences, field: str
-) -> FilesVolume:
+def _files_volume(pod: Object, given: Object, references: PodReferences, field: str) -> FilesVolume:
+    sources = list(volume_sources(given, field))
+    if is_default_volume(given) and not references.tokens:
+        sources = [source for source in sources if source.kind != TOKEN]
     files: dict[str, PodFile] = {}
-    for kind, source in projections.sources:
-        for file in _files(pod, kind, source, references, projections.mode, field):
-            references.budget.spend(file.content)
+    for source in sources:
+        for file in source_files(pod, source, references, field):
             files[file.path] = file  # of two with one path the later counts, as for kubelets
-    secret = any(kind in SECRET_KINDS for kind, _ in projections.sources)
+    secret = any(source.kind in SECRET_KINDS for source in sources)
     return FilesVolume(files=list(files.values()), secret=secret)
 
 
-def _projections(
-    given: Object, kind: str, source: Object, references: PodReferences, field: str
-) -> _Projections:
-    if kind == "secret":
-        return _Projections([(kind, {**source, "name": source.get("secretName")})], _mode(source))
-    if kind in {"configMap", "downwardAPI"}:
-        return _Projections([(kind, source)], _mode(source))
-    if kind != "projected":
-        raise Unsupported(f"{field}: it names no source that this version has")
-    sources = [source_of(each, f"{field}.projected") for each in source.get("sources") or ()]
-    if is_default_volume(given) and not references.tokens:
-        sources = [each for each in sources if each[0] != "serviceAccountToken"]
-    return _Projections(sources, _mode(source))
-
-
-def _mode(source: Object, default: int = DEFAULT_MODE, key: str = "defaultMode") -> int:
-    given = source.get(key)
-    return default if given is None else int(given)
+def source_files(pod: Object, source: LiveSource, references: PodReferences, field: str) -> Iterator[PodFile]:
+    """Those that one source brings. `pod` counts for the downward API only. Raises Unsupported."""
+    for file in _files(pod, source.kind, source.source, references, source.mode, field):
+        references.budget.spend(file.content)
+        yield file.model_copy(update={"source": source.number})
 
 
 def _files(  # noqa: PLR0917
@@ -139,7 +117,7 @@ def _chosen(values: Mapping[str, bytes], source: Object, mode: int, field: str) 
             yield _file(key, values[key], mode)
     for item in source.get("items") or ():
         if item["key"] in values:
-            yield _file(item["path"], values[item["key"]], _mode(item, mode, "mode"))
+            yield _file(item["path"], values[item["key"]], _mode(item, mode))
         elif not source.get("optional"):
             raise Unsupported(f"{field}: {source.get('name')} has no key {item['key']!r}")
 
@@ -158,7 +136,12 @@ def _written(
             text = pod_field(pod, chosen["fieldPath"], f"{where}.fieldRef")
         else:
             raise Unsupported(f"{where}: it names no field")
-        yield _file(item["path"], text.encode(), _mode(item, mode, "mode"))
+        yield _file(item["path"], text.encode(), _mode(item, mode))
+
+
+def _mode(item: Object, default: int) -> int:
+    given = item.get("mode")
+    return default if given is None else int(given)
 
 
 def _file(path: str, content: bytes, mode: int) -> PodFile:
