@@ -17,6 +17,7 @@ from redbox_bed.core.places import CHECKOUT
 from redbox_bed.delivery import ENDS_WITHIN_S
 from redbox_bed.delivery import NAMESPACE as OPERATORS
 from redbox_bed.prepare.hosted import slurm_values, volumes
+from redbox_shared.own_lines import PREFIX
 from tests.e2e.harness.hosted_slurm import NAMESPACE, HostedSlurm
 from tests.e2e.harness.kubernetes import Kubernetes, Object
 from tests.e2e.harness.slurmjobs import Applied, SlurmJobs
@@ -83,10 +84,11 @@ class ChartSlurm:
         return conditions.get("Reachable") == "True"
 
     def run(self, batch: str, namespace: str = "alice", **spec: Any) -> tuple[str, str]:
-        """A SlurmJob to its end: its phase, and its log by kubectl."""
+        """A SlurmJob to its end: its phase, and its log by kubectl, without lines of our own."""
         job = self.submit(batch, namespace, **spec)
         phase = str(job.finishes()["phase"])
-        return phase, job.log()
+        lines = job.log().splitlines(keepends=True)
+        return phase, "".join(line for line in lines if not line.startswith(PREFIX))
 
     def submit(self, batch: str, namespace: str = "alice", **spec: Any) -> Applied:
         jobs = SlurmJobs(self.kubernetes, self.bed.host("login"))
