@@ -13,6 +13,7 @@ from redbox_resourced.translation.fields.rules import check_fields, honoured
 from redbox_resourced.translation.references import PodReferences
 
 PART = "ephemeralContainers"
+USER = ("runAsUser", "runAsGroup")
 TABLE = {"spec": honoured("", {PART: honoured("", EPHEMERAL)})}
 
 
@@ -34,19 +35,25 @@ def ephemeral_program(pod: Object, references: PodReferences, users: PodUsers) -
     given = pod["spec"][PART][0]
     check_fields({"spec": {PART: [given]}}, TABLE, users)
     field, target = f"spec.{PART}[{given['name']}]", given.get("targetContainerName") or None
-    program = containers(pod, references, PART, [])[0]
-    if target is not None:
-        _check_user(pod["spec"], given, target, field)
+    shown = _as_target(pod["spec"], given, target, field)
+    program = containers({**pod, "spec": {**pod["spec"], PART: [shown]}}, references, PART, [])[0]
     with refusals_of(field):
         return EphemeralProgram(**dict(program), target=target)
 
 
-def _check_user(spec: Object, given: Object, target: str, field: str) -> None:
-    """Only the target's own user namespace shows its processes, and that has one user."""
+def _as_target(spec: Object, given: Object, target: str | None, field: str) -> Object:
+    """With the target's user: only its own user namespace shows its processes, and that has one user."""
     others = [*(spec.get("initContainers") or ()), *spec["containers"]]
     found = next((other for other in others if other["name"] == target), None)
-    if found is not None and shown_user(spec, given, field) != shown_user(spec, found, field):
+    if found is None:
+        return given
+    context, of_target = given.get("securityContext") or {}, found.get("securityContext") or {}
+    if not any(context.get(name) is not None for name in USER):
+        context = {**context, **{name: of_target[name] for name in USER if name in of_target}}
+    shown = {**given, "securityContext": context}
+    if shown_user(spec, shown, field) != shown_user(spec, found, field):
         raise Unsupported(
             f"{field}.securityContext: with targetContainerName it is shown the user and the group of "
             f"container {target}: leave out runAsUser and runAsGroup"
         )
+    return shown
