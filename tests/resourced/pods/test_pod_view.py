@@ -10,7 +10,7 @@ from redbox_resourced.pods.pod_view import read_pod
 from tests.resourced.pods.factories import manifest
 
 MANY = 20_000
-ENDED = {"state": {"terminated": {"exitCode": 1, **dict.fromkeys(("reason", "message"), "w" * 100_000)}}}
+ENDED = {"state": {"terminated": {"exitCode": 1, **dict.fromkeys(("reason", "message"), "w" * 1_000)}}}
 OWNER = {"apiVersion": "v1", "name": "n", "uid": "u", "controller": True}
 
 
