@@ -19,12 +19,12 @@ from redbox_kube.api import kinds
 from redbox_kube.api.objects import ApiRefused, Object, ResourcePath
 from redbox_resourced.partitions.slurmclusters import ClusterConnection, ClusterRegistry
 from redbox_resourced.pods.pod_references import values_of
-from redbox_resourced.pods.pod_request import inputs_of
+from redbox_resourced.pods.pod_request import PodRequests, inputs_of
 from redbox_resourced.pods.pod_view import BoundPod, read_pod
 from redbox_resourced.pods.submission import PodSubmitter
 from redbox_resourced.pods.updates import updater as updater_module
 from redbox_resourced.pods.updates.updater import PodUpdater
-from redbox_resourced.translation.files.live_sources import read_inputs
+from redbox_resourced.translation.files.live_sources import Inputs, read_inputs
 from redbox_resourced.translation.references import PodReferences
 from tests.kube.fakes import FakeApiServer
 from tests.resourced.factories import slurm_cluster
@@ -55,7 +55,8 @@ class Life:
         cluster = slurm_cluster(pods=SETTINGS)
         connection = ClusterConnection(cluster, cast("Any", None))
         clusters = cast("ClusterRegistry", SimpleNamespace(of_node=lambda _: connection))
-        submitter = cast("PodSubmitter", SimpleNamespace(update=self._update))
+        requests = PodRequests(self.api.client, cast("Any", None))
+        submitter = cast("PodSubmitter", SimpleNamespace(update=self._update, made=requests.made))
         self.cluster = cluster
         self.updater = PodUpdater(
             self.api.client, clusters, submitter, ("alice",), ("alice",), now=lambda: self.now
@@ -272,7 +273,8 @@ async def test_a_token_is_renewed_at_four_fifths_of_its_life() -> None:
     source = {"serviceAccountToken": {"path": "t", "audience": "vault", "expirationSeconds": 1000}}
     life.submit({"name": "v", "projected": {"sources": [source]}}, TOKEN_VOLUME, tokens=True)
     async with running(life):
-        (first, second), _ = read_inputs(life.jobs["train"].pod_inputs or "")
+        words, _ = read_inputs(life.jobs["train"].pod_inputs or "") or Inputs([], None)
+        first, second = words
         assert before + 749 <= int(first[1:]) <= time.time() + 800
         assert int(second[1:]) > int(first[1:]) + 60_000
         life.now = int(first[1:]) - 1
