@@ -99,6 +99,11 @@ class PodUpdater:
         self._slots = FairSlots(AT_ONCE, OF_A_CLUSTER, OF_A_NAMESPACE)
         self._warnings = GroupedWarnings("pods not updated")
 
+    @property
+    def failing(self) -> Collection[str]:
+        """Pods that could not be updated last."""
+        return self._warnings.failing
+
     async def run(self) -> None:
         async with asyncio.TaskGroup() as group:
             group.create_task(self.queue.run(self._reconcile, workers=None))
