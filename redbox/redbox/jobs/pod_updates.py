@@ -48,12 +48,14 @@ class PodUpdates(JobsComponent):
 
     async def _send(self, record: JobRecord, handle: JobHandle, update: PodUpdate) -> ActionResult:
         directory = record.status.working_directory or record.working_directory
-        outcome = await self._context.call(
-            self._workload.update_pod(record.user, record.mark, directory, update)
-        )
+        try:
+            outcome = await self._context.call(
+                self._workload.update_pod(record.user, record.mark, directory, update)
+            )
+        finally:  # one that is late may be written all the same
+            await self._store.change_one(record.key, _to_be_tidied)
         if not outcome.done:
             return outcome
-        await self._store.change_one(record.key, _to_be_tidied)
         outcome = await self._context.call(self._workload.act(handle, JobAction.UPDATE))
         if not outcome.done and not outcome.gone:
             raise WorkloadManagerError(f"Slurm did not signal its runner: {outcome.detail}")

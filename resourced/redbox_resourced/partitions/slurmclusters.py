@@ -112,7 +112,9 @@ class ClusterRegistry:
             if cluster and feed and feed.adopt(cluster):
                 return
             self._stop(name)
-            if cluster is not None:
+            if cluster is not None and cluster.spec.waits_for_ca:  # else public authorities would be trusted
+                self.invalid[name] = f"SlurmCluster {name} waits for the CA that caBundleFrom names"
+            elif cluster is not None:
                 feed = PartitionFeed(cluster, self._client(cluster), self._notify)
                 self._feeds[name] = (feed, self._group.create_task(feed.run()))
         except (ValueError, OSError) as error:  # pydantic's ValidationError, ssl's SSLError

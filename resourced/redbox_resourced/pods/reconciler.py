@@ -40,7 +40,7 @@ from redbox_resourced.partitions.slurmclusters import ClusterConnection, Cluster
 from redbox_resourced.pods import pod_status
 from redbox_resourced.pods.ending.deletions import PodDeletions
 from redbox_resourced.pods.ending.orphans import OrphanCleanup
-from redbox_resourced.pods.ephemeral.starts import EphemeralStarts
+from redbox_resourced.pods.ephemeral.starts import EphemeralStarts, names_due
 from redbox_resourced.pods.exit_status import JobRefusal
 from redbox_resourced.pods.informer import PodInformer
 from redbox_resourced.pods.job_feed import PodJobFeed, row_key_of
@@ -295,6 +295,8 @@ class PodReconciler:
             self._verified.add(pod.uid)
             feed.take(job)
         job = feed.of_pod(pod) or job
+        if names_due(pod, job):  # their start may take seconds
+            await self._show(pod, job, connection)
         pod, after_s = await self._ephemeral.begin(pod, job, connection)
         await self._show(pod, feed.of_pod(pod) or job, connection)
         self._missing_since.pop(pod.uid, None)

@@ -23,11 +23,11 @@ def client(redbox: ScriptedServer, pod: Pod) -> BlockingClient:
     return BlockingClient(CompanionSettings(pod.environ))
 
 
-def test_a_jobs_life_takes_two_connections(redbox: ScriptedServer, pod: Pod) -> None:
+def test_a_jobs_life_takes_few_connections(redbox: ScriptedServer, pod: Pod) -> None:
     redbox.logs = {"stdout": b"the job's\n", "stderr": b"and more\n"}
     assert pod.run().stdout == b"the job's\n"
     assert len(redbox.asked) >= 7
-    assert redbox.connections == 2  # the two logs are read at once
+    assert redbox.connections in {2, 3}  # the two logs are read at once, and beside them perhaps the job
 
 
 def test_a_connection_that_is_closed_after_its_response_is_replaced_unnoticed(

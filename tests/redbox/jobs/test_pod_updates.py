@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
-from redbox.core.workload_manager import JobAction, WorkloadManagerError
+from redbox.core.workload_manager import ActionResult, JobAction, WorkloadManagerError
 from redbox.jobs.errors import JobConflict, JobNotFound, JobsBusy, RefusedBySlurm
 from redbox_api.models import Job, JobRequest, Phase
 from redbox_api.pod_parts import PodUpdate
@@ -80,6 +81,26 @@ def test_where_it_was_not_written_the_job_shows_what_it_had(world: World) -> Non
     with pytest.raises(JobsBusy, match="Disk quota exceeded"):
         update(world)
     assert (shown(world), world.slurm.acts) == ("v1 d", [])
+
+
+def test_one_that_may_have_been_written_after_the_jobs_end_is_tidied(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    running(world)
+    store = world.jobs._store
+    (key,) = (summary.key for summary in store.index)
+
+    async def end_late(*_: object) -> ActionResult:
+        """The job has ended and was tidied when the time for an answer is over."""
+        await store.change_one(key, lambda record: replace(record, phase=Phase.FAILED, credentials=False))
+        raise TimeoutError
+
+    monkeypatch.setattr(world.slurm, "update_pod", end_late)
+    with pytest.raises(JobsBusy):
+        update(world)
+    found = store.index.get(key)
+    assert found is not None
+    assert found.credentials
 
 
 def test_where_the_runner_was_not_told_it_is_sent_again(world: World) -> None:

@@ -72,6 +72,15 @@ async def test_one_that_cannot_be_used_is_said_and_harms_no_other(bad: Object) -
     assert "SlurmCluster bad cannot be used" in invalid["bad"]
 
 
+async def test_without_its_ca_one_is_not_connected_to() -> None:
+    source = {"namespace": "slurm", "name": "redbox"}
+    bad = slurm_cluster("bad", b"", caBundleFrom=source)
+    del bad["spec"]["caBundle"]
+    followed, invalid = await synced(bad, slurm_cluster("hpc1", AUTHORITY.encode(), caBundleFrom=source))
+    assert followed == {"hpc1"}
+    assert invalid == {"bad": "SlurmCluster bad waits for the CA that caBundleFrom names"}
+
+
 async def test_a_node_may_be_of_a_slurm_cluster_that_cannot_be_used_or_is_not_listed_yet() -> None:
     api = FakeApiServer()
     bad = slurm_cluster("bad", b"x")

@@ -87,7 +87,9 @@ def test_beside_a_target_it_is_shown_the_targets_user() -> None:
     target = {"targetContainerName": "main"}
     assert program({**target}, users=PodUsers.MAP, **shown).run_as_user == 1000
     assert program({"securityContext": {"runAsUser": 5}}, users=PodUsers.MAP, **shown).run_as_user == 5
-    own = {"containers": [container("main", securityContext={"runAsUser": 7, "runAsGroup": 8})]}
+    own: dict[str, Any] = {
+        "containers": [container("main", securityContext={"runAsUser": 7, "runAsGroup": 8})]
+    }
     found = program({**target, "securityContext": {"runAsUser": None}}, users=PodUsers.MAP, **own)
     assert (found.run_as_user, found.run_as_group) == (7, 8)
     with pytest.raises(Unsupported, match="is shown the user and the group of container main"):

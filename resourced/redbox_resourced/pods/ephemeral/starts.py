@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 
 from pydantic import ValidationError
@@ -23,8 +23,10 @@ from redbox_kube.api import kinds
 from redbox_kube.api.objects import ApiError, Object, ObjectClient, ResourcePath
 from redbox_resourced.partitions.slurmclusters import ClusterConnection
 from redbox_resourced.pods.pod_references import ReferenceMissing, read_references
+from redbox_resourced.pods.pod_request import AT_ONCE as READ_AT_ONCE
+from redbox_resourced.pods.pod_request import OF_A_NAMESPACE as READ_OF_A_NAMESPACE
 from redbox_resourced.pods.pod_request import claim_resolver
-from redbox_resourced.pods.pod_view import BoundPod, EphemeralProblem
+from redbox_resourced.pods.pod_view import BoundPod, EphemeralProblem, PodDetails
 from redbox_resourced.pods.submission import PodSubmitter
 from redbox_resourced.translation.containers.ephemeral import alone, ephemeral_program, needs_of
 from redbox_resourced.translation.errors import UNSUPPORTED, Unsupported
@@ -32,7 +34,8 @@ from redbox_resourced.volumes.claim_path import ClaimRefused
 from redbox_shared.backoff import Backoff
 from redbox_shared.keyed_semaphores import FairSlots
 
-BEGIN_S = 60.0
+BEGIN_S = 15.0
+"""For a start, with its wait for a slot. Its pod is not reconciled meanwhile."""
 AT_ONCE, OF_A_NAMESPACE = 16, 4
 PAUSES = Backoff(1.0, 60.0)
 CREATING, REFUSED = "ContainerCreating", "Refused"
@@ -63,6 +66,7 @@ class EphemeralStarts:
     _tries: dict[str, dict[str, _Try]] = field(default_factory=dict)
     """By the pod's uid, by the container's name."""
     _slots: FairSlots = field(default_factory=lambda: FairSlots(AT_ONCE, OF_A_NAMESPACE))
+    _reading: FairSlots = field(default_factory=lambda: FairSlots(READ_AT_ONCE, READ_OF_A_NAMESPACE))
 
     async def begin(
         self, pod: BoundPod, job: Job, connection: ClusterConnection
@@ -74,16 +78,17 @@ class EphemeralStarts:
             return pod, None
         before = self._tries.get(pod.uid, {})
         tries = self._tries[pod.uid] = {name: before[name] for name in due if name in before}
+        ends_at = self.now() + BEGIN_S
         for name in due:
+            if self.now() >= ends_at:
+                return _shown(pod, pod.details, tries), 0.0
             last = tries.get(name)
             if last is None or not (last.is_final or self.now() < last.next_at):
                 problem = await self._begin(pod, name, connection)
                 count = last.count + 1 if last else 1
                 tries[name] = _Try(problem, count, self.now() + PAUSES.pause_s(count))
-        problems = {name: each.problem for name, each in tries.items() if each.problem is not None}
         pauses = [max(0.0, each.next_at - self.now()) for each in tries.values() if not each.is_final]
-        shown = replace(pod, details=replace(pod.details, ephemeral_problems=problems))
-        return shown, min(pauses, default=None)
+        return _shown(pod, pod.details, tries), min(pauses, default=None)
 
     def forget(self, pod: BoundPod) -> None:
         self._tries.pop(pod.uid, None)
@@ -92,8 +97,9 @@ class EphemeralStarts:
         self, pod: BoundPod, name: str, connection: ClusterConnection
     ) -> EphemeralProblem | None:
         try:
-            async with self._slots.of(pod.namespace), asyncio.timeout(BEGIN_S):
-                program = await self._program(pod, name, connection)
+            async with asyncio.timeout(BEGIN_S), self._slots.of(pod.namespace):
+                async with self._reading.of(pod.namespace):
+                    program = await self._program(pod, name, connection)
                 status = await _begun(self.submitter.client_for(pod, connection), pod, program)
         except (Unsupported, ClaimRefused) as refusal:
             return EphemeralProblem(UNSUPPORTED, str(refusal), is_final=True)
@@ -118,6 +124,12 @@ class EphemeralStarts:
         except ValidationError as error:
             flaw = error.errors(include_url=False, include_input=False)[0]  # an input may be a secret
             raise Unsupported(f"{'.'.join(map(str, flaw['loc']))}: {flaw['msg']}") from None
+
+
+def _shown(pod: BoundPod, details: PodDetails, tries: Mapping[str, _Try]) -> BoundPod:
+    """With what has kept each from its start."""
+    problems = {name: each.problem for name, each in tries.items() if each.problem is not None}
+    return replace(pod, details=replace(details, ephemeral_problems=problems))
 
 
 def names_due(pod: BoundPod, job: Job) -> list[str]:

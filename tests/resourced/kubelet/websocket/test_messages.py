@@ -36,7 +36,7 @@ def test_any_bytes_are_a_message_or_a_bad_one(subprotocol: Subprotocol, message:
 
 @pytest.mark.parametrize("message", [b"\xff", b"\xff\0\0"])
 def test_a_close_signal_names_one_channel(message: bytes) -> None:
-    v5 = SUBPROTOCOLS[-1]
+    (v5,) = (each for each in SUBPROTOCOLS if each.closes_input)
     with pytest.raises(BadMessage, match="does not name one channel"):
         v5.read(message)
     assert BINARY.read(message) == ChannelMessage(255, message[1:])

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager
 from typing import Any, cast
 
 import pytest
@@ -14,6 +15,7 @@ from redbox_api.models import Job, Phase
 from redbox_kube.api import kinds
 from redbox_kube.api.objects import ResourcePath
 from redbox_resourced.partitions.slurmclusters import ClusterConnection
+from redbox_resourced.pods.ephemeral import starts
 from redbox_resourced.pods.ephemeral.starts import EphemeralStarts
 from redbox_resourced.pods.pod_view import BoundPod, EphemeralProblem, read_pod
 from redbox_resourced.pods.submission import PodSubmitter
@@ -182,6 +184,19 @@ async def test_what_may_work_later_is_tried_again_after_a_pause_and_says_why_it_
     problems, after_s = await stage.begin(waits)
     assert problems["second"].reason == "CreateContainerConfigError"
     assert after_s is not None
+
+
+async def test_a_start_waits_for_others_of_its_namespace_no_longer_than_for_red_box(
+    stage: Stage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(starts, "BEGIN_S", 0.05)
+    pod = stage.add(debugger())
+    async with AsyncExitStack() as held, asyncio.timeout(60):
+        for _ in range(starts.OF_A_NAMESPACE):
+            await held.enter_async_context(stage.starts._slots.of(pod.namespace))
+        problems, after_s = await stage.begin(pod)
+    assert problems["debugger"].message == "red-box did not answer in time"
+    assert (stage.begun, after_s is None) == ([], False)
 
 
 async def test_an_answer_that_was_lost_is_asked_for_again(stage: Stage) -> None:
