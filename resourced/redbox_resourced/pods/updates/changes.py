@@ -168,12 +168,11 @@ class PodChanges:
                 failures[number] = failure
             except Unsupported as unsupported:
                 failures[number] = SourceFailed(source, str(unsupported))
+            else:
+                if updates and spent + budget.spent > MOST_BYTES:
+                    break
+                words[number], updates[number] = content.word, update
             spent += budget.spent  # what fails costs as much
-            if number in failures:
-                continue
-            if updates and spent > MOST_BYTES:
-                break
-            words[number], updates[number] = content.word, update
         sooner = min(job.parts.deadline_s or LONGEST_S, LONGEST_S) if job.has_sooner_deadline else None
         if not updates and sooner is None:
             return Made(None, [], failures)

@@ -16,11 +16,12 @@ from redbox_resourced.pods import pod_request
 from redbox_resourced.pods.updates import changes
 from redbox_resourced.pods.updates import updater as updater_module
 from redbox_resourced.pods.updates.changes import PodChanges
+from redbox_resourced.translation.files.volumes import source_files
 from tests.resourced.pods.factories import pod_job
 from tests.resourced.pods.updates.life import Life, config, path, running, until
 from tests.resourced.translation.factories import TOKEN_VOLUME
 
-MANY_KEYS = {f"k{number}": "" for number in range(4097)}
+MANY_KEYS: dict[str, Any] = {f"k{number}": "" for number in range(4097)}
 
 
 @pytest.fixture
@@ -105,7 +106,7 @@ async def test_sources_of_many_values_are_made_a_few_at_a_time_in_a_thread(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     life, made, threads = Life(), [0], set[int]()
-    original = changes.source_files
+    original = source_files
 
     def counted(*args: Any) -> Iterator[PodFile]:
         threads.add(threading.get_ident())
