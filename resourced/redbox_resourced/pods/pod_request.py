@@ -12,12 +12,12 @@ import json
 import random
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
-from contextlib import AsyncExitStack, asynccontextmanager
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, field, replace
 from http import HTTPStatus
-from typing import Protocol
+from typing import NamedTuple, Protocol, TypeVar
 
-from pydantic import ValidationError
+from pydantic import BaseModel, ValidationError
 
 from redbox_api.job_parts import REVEAL_SECRETS
 from redbox_api.models import JobRequest
@@ -54,34 +54,49 @@ AT_ONCE, OF_A_NAMESPACE = 4, 2
 """Pods whose requests are made: what they refer to is in memory meanwhile, up to some 70 MiB for each."""
 LARGE = 64 * 1024
 """Bytes of a Pod or of a request, as JSON."""
-LARGE_AT_ONCE, LARGE_OF_A_NAMESPACE = 8, 4
+LARGE_AT_ONCE, LARGE_OF_A_CLUSTER, LARGE_OF_A_NAMESPACE = 8, 6, 4
 """Requests on their way to red-box: one may have 8 MiB, and its body and what is sent of it as much again."""
+RequestT = TypeVar("RequestT", bound=BaseModel | None)
+
+
+class Tenant(NamedTuple):
+    """Who waits for a red-box: a namespace's pods on a cluster."""
+
+    cluster: str
+    namespace: str
 
 
 @dataclass(frozen=True)
 class RequestMemory:
     """Which requests are in memory at once: red-box may take long, or put them off."""
 
-    _large: FairSlots = field(default_factory=lambda: FairSlots(LARGE_AT_ONCE, LARGE_OF_A_NAMESPACE))
+    _large: FairSlots = field(
+        default_factory=lambda: FairSlots(LARGE_AT_ONCE, LARGE_OF_A_CLUSTER, LARGE_OF_A_NAMESPACE)
+    )
 
     @asynccontextmanager
     async def of(
-        self, namespace: str, making: FairSlots, make: Callable[[], Awaitable[JobRequest]]
-    ) -> AsyncIterator[JobRequest]:
+        self, tenant: Tenant, making: FairSlots, make: Callable[[], Awaitable[RequestT]]
+    ) -> AsyncIterator[RequestT]:
         """The request of `make`; a large one is made again once it has a place: who waits holds none."""
         async with AsyncExitStack() as held:
-            async with making.of(namespace):
+            async with making.of(tenant.namespace):
                 request = await make()
-            if _size_of(request) > LARGE:
+                size = await asyncio.to_thread(_size_of, request)
+            if size > LARGE:
                 del request
-                await held.enter_async_context(self._large.of(namespace))
-                async with making.of(namespace):
+                await held.enter_async_context(self._large.of(*tenant))
+                async with making.of(tenant.namespace):
                     request = await make()
             yield request
 
 
-def _size_of(request: JobRequest) -> int:
-    return len(request.model_dump_json(by_alias=True, exclude_defaults=True, context=REVEAL_SECRETS))
+def _size_of(request: BaseModel | None) -> int:
+    return (
+        0
+        if request is None
+        else len(request.model_dump_json(by_alias=True, exclude_defaults=True, context=REVEAL_SECRETS))
+    )
 
 
 class Translation(Protocol):
@@ -114,8 +129,14 @@ class PodRequests:
         async def make() -> JobRequest:
             return await self._made(manifest or await self._manifest(pod), partition, pod, connection)
 
-        async with self.memory.of(pod.namespace, self._slots, make) as request:
+        async with self.made(pod, connection, make) as request:
             yield request
+
+    def made(
+        self, pod: BoundPod, connection: ClusterConnection, make: Callable[[], Awaitable[RequestT]]
+    ) -> AbstractAsyncContextManager[RequestT]:
+        """What `make` makes of what a pod refers to, as long as it is in memory: a request, or an update."""
+        return self.memory.of(Tenant(connection.cluster.name, pod.namespace), self._slots, make)
 
     async def target(self, pod: BoundPod, connection: ClusterConnection) -> TargetPartition:
         """The partition of the pod's node."""

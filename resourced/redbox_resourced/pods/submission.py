@@ -11,7 +11,7 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import re
-from collections.abc import Iterator
+from collections.abc import Awaitable, Callable, Iterator
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, contextmanager
 from dataclasses import dataclass, field
 from typing import Protocol
@@ -38,7 +38,7 @@ from redbox_kube.api import kinds
 from redbox_kube.api.objects import ApiRefused, Object, ObjectClient, PodRef, ResourcePath
 from redbox_resourced.partitions.slurmclusters import ClusterConnection
 from redbox_resourced.pods.exit_status import JobRefusal
-from redbox_resourced.pods.pod_request import PodRequests, RequestMemory, Translation
+from redbox_resourced.pods.pod_request import PodRequests, RequestMemory, Tenant, Translation
 from redbox_resourced.pods.pod_view import BoundPod, BoundPodKind, ControllerRef
 from redbox_resourced.pods.submission_errors import SubmissionPending, SubmissionRejected
 from redbox_resourced.translation.pod import TargetPartition
@@ -116,12 +116,13 @@ class CompanionEvidence:
 
     objects: ObjectClient
     pod: BoundPod
+    cluster: str
     digest: str
     memory: RequestMemory
     slots: FairSlots
 
     def request(self) -> AbstractAsyncContextManager[JobRequest]:
-        return self.memory.of(self.pod.namespace, self.slots, self._read)
+        return self.memory.of(Tenant(self.cluster, self.pod.namespace), self.slots, self._read)
 
     async def _read(self) -> JobRequest:
         if self.pod.submitted_by_another:
@@ -210,8 +211,9 @@ class PodSubmitter:
         if controller is None or kind is None:
             raise SubmissionPending("NoSuchOwner", "this pod has no owner")
         owner = await self.objects.get(ResourcePath(kind, controller.name, pod.namespace))
-        digest = verify_companion(pod, controller, owner, connection.cluster.name)
-        return CompanionEvidence(self.objects, pod, digest, self._requests.memory, self._companions)
+        cluster = connection.cluster.name
+        digest = verify_companion(pod, controller, owner, cluster)
+        return CompanionEvidence(self.objects, pod, cluster, digest, self._requests.memory, self._companions)
 
     async def submitted_job(self, pod: BoundPod, connection: ClusterConnection) -> Job | None:
         """The job of a verified pod that has submitted it; None where red-box has none."""
@@ -244,6 +246,12 @@ class PodSubmitter:
             why = f"the job is not cancelled yet: {error}"
             raise SubmissionPending("NotCancelled", why, after_s=after_s) from error
         return jobs[0]
+
+    def made(
+        self, pod: BoundPod, connection: ClusterConnection, make: Callable[[], Awaitable[PodUpdate | None]]
+    ) -> AbstractAsyncContextManager[PodUpdate | None]:
+        """An update, as long as it is in memory, with the same bounds as requests."""
+        return self._requests.made(pod, connection, make)
 
     async def update(self, pod: BoundPod, connection: ClusterConnection, update: PodUpdate) -> Job:
         """What has changed of a pod that has a job. Raises RedboxError."""

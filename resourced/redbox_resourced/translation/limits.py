@@ -20,15 +20,15 @@ BYTES_OF_A_VALUE = 256
 
 
 class ByteBudget:
-    """What is left of a pod's bytes."""
+    """How many of a pod's bytes are spent."""
 
     def __init__(self) -> None:
-        self._left = MOST_BYTES
+        self.spent = 0
 
     def spend(self, content: bytes | str | None) -> None:
         """Raises Unsupported."""
-        self._left -= len(content or "") + BYTES_OF_A_VALUE
-        if self._left < 0:
+        self.spent += len(content or "") + BYTES_OF_A_VALUE
+        if self.spent > MOST_BYTES:
             raise Unsupported(
                 f"spec: its variables and the files of its volumes have more than {MOST_BYTES // 1024**2} "
                 f"MiB, with {BYTES_OF_A_VALUE} bytes for each: name fewer keys, or put large files into a "

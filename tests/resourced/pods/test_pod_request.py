@@ -55,12 +55,12 @@ async def test_large_requests_are_on_their_way_a_few_at_once_and_hold_up_no_smal
                 sizes[name] = pod_request.LARGE
                 metadata = {"namespace": namespace, "name": name, "uid": name}
                 life.api.put(ResourcePath(kinds.POD, name, namespace), manifest(metadata=metadata))
-        await until(lambda: life.redbox.asked.count("PUT") == pod_request.LARGE_AT_ONCE)
+        await until(lambda: life.redbox.asked.count("PUT") == pod_request.LARGE_OF_A_CLUSTER)
         await until(lambda: not life.pods.queue.unfinished or len(life.translated) >= 30)
         sizes["small"] = 10
         metadata = {"namespace": "d", "name": "small", "uid": "small"}
         life.api.put(ResourcePath(kinds.POD, "small", "d"), manifest(metadata=metadata))
-        await until(lambda: life.redbox.asked.count("PUT") == pod_request.LARGE_AT_ONCE + 1)
+        await until(lambda: life.redbox.asked.count("PUT") == pod_request.LARGE_OF_A_CLUSTER + 1)
         life.redbox.puts.set()
         await until(lambda: life.redbox.jobs.keys() == sizes.keys())
 

@@ -82,8 +82,15 @@ def test_labels_count_only_where_files_show_them() -> None:
 
 @pytest.mark.parametrize("inputs", [Inputs([], None), Inputs(["a.b", "-", "!", "@17", ""], 600)])
 def test_inputs_are_written_and_read(inputs: Inputs) -> None:
-    words, deadline_s = read_inputs(str(inputs))
+    words, deadline_s = read_inputs(str(inputs)) or Inputs([], None)
     assert (list(words), deadline_s) == (list(inputs.sources), inputs.deadline_s)
+
+
+@pytest.mark.parametrize(
+    "text", ["", "x", "d1 x", f"@{'9' * 11} d", "@x d", "@ d", f"{'x' * 18} d", f"d{'9' * 11}"]
+)
+def test_inputs_of_no_such_form_are_none(text: str) -> None:
+    assert read_inputs(text) is None
 
 
 def test_the_word_of_an_object_has_its_version_and_its_content() -> None:

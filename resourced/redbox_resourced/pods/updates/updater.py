@@ -11,11 +11,13 @@ import asyncio
 import time
 from collections.abc import Callable, Collection
 from dataclasses import dataclass, field
+from http import HTTPStatus
 
 import structlog
 
-from redbox_api.errors import Conflict, NoSuchJob, NotAccepted, RedboxError, Refused
+from redbox_api.errors import Conflict, NoSuchJob, RedboxError, Refused
 from redbox_api.models import FINAL_PHASES, Job, Phase
+from redbox_api.pod_parts import PodUpdate
 from redbox_clusters.slurm_cluster import SlurmCluster
 from redbox_kube.api.informer import Place
 from redbox_kube.api.objects import ApiError, ObjectClient
@@ -26,13 +28,20 @@ from redbox_resourced.pods.pod_view import BoundPod, BoundPodKind
 from redbox_resourced.pods.reported.pod_events import PodEvents
 from redbox_resourced.pods.submission import PodSubmitter
 from redbox_resourced.pods.submission_errors import SubmissionPending
-from redbox_resourced.pods.updates.changes import JobInputs, Made, PodChanges, inputs_of_job
+from redbox_resourced.pods.updates.changes import (
+    MOST_SOURCES,
+    JobInputs,
+    PodChanges,
+    SourceFailed,
+    inputs_of_job,
+)
 from redbox_resourced.pods.updates.watched_objects import ObjectPlace, Watched, WatchedObjects
 from redbox_shared.backoff import Backoff
 from redbox_shared.keyed_semaphores import FairSlots
 
 log = structlog.get_logger(__name__)
-AT_ONCE, OF_A_NAMESPACE = 16, 4
+AT_ONCE, OF_A_CLUSTER, OF_A_NAMESPACE = 256, 16, 4
+"""A red-box that hangs holds those of its cluster."""
 SETTLE_S = 1.0
 """After a change: several often come together."""
 EVERY_S = 15.0
@@ -41,6 +50,8 @@ RETRY_S = 60.0
 """Where the API server gives no token."""
 BACKOFF = Backoff(2.0, 120.0)
 FAILED = "FailedMount"
+OF_CONTENT = frozenset({HTTPStatus.REQUEST_ENTITY_TOO_LARGE, HTTPStatus.UNPROCESSABLE_ENTITY})
+"""How red-box refuses files that it never takes."""
 
 
 @dataclass(slots=True)
@@ -54,6 +65,10 @@ class UpdatablePod:
     """Of its job before the last update: a row that was sent before shows them once more."""
     failed: dict[int, str] = field(default_factory=dict)
     """Sources that cannot be made, and what of: nothing is read again for them until that changes."""
+    mounted: Collection[ObjectPlace] = ()
+    """Where it is indexed: its words may change."""
+    one_by_one: bool = False
+    """Its sources, since red-box refused several together: one of them must not keep the others."""
     due_at: float = 0.0
     tries: int = 0
 
@@ -81,8 +96,13 @@ class PodUpdater:
         self._events = PodEvents(objects)
         self._followed: dict[Place, UpdatablePod] = {}
         self._mounting: dict[ObjectPlace, set[Place]] = {}
-        self._slots = FairSlots(AT_ONCE, OF_A_NAMESPACE)
+        self._slots = FairSlots(AT_ONCE, OF_A_CLUSTER, OF_A_NAMESPACE)
         self._warnings = GroupedWarnings("pods not updated")
+
+    @property
+    def failing(self) -> Collection[str]:
+        """Pods that could not be updated last."""
+        return self._warnings.failing
 
     async def run(self) -> None:
         async with asyncio.TaskGroup() as group:
@@ -113,7 +133,7 @@ class PodUpdater:
         followed.pod = pod
         if job.pod_inputs != followed.before:
             followed.inputs = job.pod_inputs
-        self._enqueue_if_due(pod.place)
+        self._enqueue(followed)
 
     def pod_deleted(self, pod: BoundPod) -> None:
         self._forget(pod.place)
@@ -121,18 +141,12 @@ class PodUpdater:
 
     def _object_changed(self, place: ObjectPlace) -> None:
         for mounting in self._mounting.get(place, ()):
-            self._enqueue_if_due(mounting)
+            if followed := self._followed.get(mounting):
+                self._enqueue(followed)
 
-    def _enqueue_if_due(self, place: Place) -> None:
-        followed = self._followed[place]
-        connection = self._clusters.of_node(followed.pod.node)
-        job = inputs_of_job(followed.pod, followed.inputs)
-        if connection is None or job is None:
-            return
-        if self._due(followed, job, connection) or job.has_sooner_deadline:
-            self.queue.add_later(place, max(SETTLE_S, followed.due_at - self._now()))
-        elif (renewal_at := job.renewal_at) is not None:
-            self.queue.add_later(place, renewal_at - self._now())
+    def _enqueue(self, followed: UpdatablePod) -> None:
+        """Whether anything is due is looked up when it is its turn: changes come in bursts."""
+        self.queue.add_later(followed.pod.place, max(SETTLE_S, followed.due_at - self._now()))
 
     def _due(self, followed: UpdatablePod, job: JobInputs, connection: ClusterConnection) -> list[int]:
         due = self._changes.due(job, connection, self._now())
@@ -146,7 +160,8 @@ class PodUpdater:
     def _index(self, followed: UpdatablePod) -> None:
         job = inputs_of_job(followed.pod, followed.inputs)
         if job is not None and followed.pod.namespace in self._namespaces:
-            for place in job.objects():
+            followed.mounted = tuple(job.objects())
+            for place in followed.mounted:
                 self._mounting.setdefault(place, set()).add(followed.pod.place)
 
     def _forget(self, place: Place) -> None:
@@ -154,8 +169,8 @@ class PodUpdater:
         if followed is None:
             return
         self.queue.forget(place)
-        job = inputs_of_job(followed.pod, followed.inputs)
-        for mounted in job.objects() if job is not None else ():
+        self._warnings.recovered("/".join(place))
+        for mounted in followed.mounted:
             if mounting := self._mounting.get(mounted):
                 mounting.discard(place)
                 if not mounting:
@@ -167,59 +182,99 @@ class PodUpdater:
         followed = self._followed.get(place)
         if followed is None or followed.pod.is_being_deleted:
             return
-        if (pause_s := followed.due_at - self._now()) > 0:
-            self.queue.add_later(place, pause_s)
+        if followed.due_at > self._now():
+            self._enqueue(followed)
             return
-        name = "/".join(place)
         try:
-            async with self._slots.of(place[0]):
-                await self._update(followed)
-        except (ApiError, RedboxError, SubmissionPending, TimeoutError) as error:
-            self._warnings.failed(name, error)
-            await self._note_failure(followed, error)
+            await self._try(followed)
         except Exception:
             # A pod that one tenant wrote must not stop the service for all.
-            log.exception("update", pod=name)
-            await self._note_failure(followed, None)
+            log.exception("update", pod="/".join(place))
+            self._retry(followed)
+
+    async def _try(self, followed: UpdatablePod) -> None:
+        place = followed.pod.place
+        try:
+            await self._update(followed)
+        except (NoSuchJob, Conflict):  # it has ended, or is of an earlier red-box
+            self._forget(place)
+        except (ApiError, RedboxError, SubmissionPending, TimeoutError) as error:
+            if self._retry(followed):
+                self._warnings.failed("/".join(place), error)
+                await self._show(followed, error)
         else:
-            self._warnings.recovered(name)
+            self._warnings.recovered("/".join(place))
             followed.tries = 0
-        if self._followed.get(place) is followed:
-            self._enqueue_if_due(place)
+
+    def _retry(self, followed: UpdatablePod) -> bool:
+        """False for one that is gone."""
+        if self._followed.get(followed.pod.place) is not followed:
+            return False
+        followed.tries += 1
+        followed.due_at = self._now() + BACKOFF.pause_s(followed.tries)
+        self._enqueue(followed)
+        return True
 
     async def _update(self, followed: UpdatablePod) -> None:
         pod, connection = followed.pod, self._clusters.of_node(followed.pod.node)
-        job = inputs_of_job(pod, followed.inputs)
-        if connection is None or job is None:
+        if connection is None:
             return
-        due = self._due(followed, job, connection)
-        if not due and not job.has_sooner_deadline:
-            return
-        states = {number: self._state_of(job, number) for number in due}
-        made = await self._changes.make(job, due, connection)
-        await self._note_failures(followed, made, states)
-        if made.update is None:
-            return
-        followed.due_at = max(followed.due_at, self._now() + EVERY_S)
-        shown = await self._submitter.update(pod, connection, made.update)
-        followed.before, followed.inputs = followed.inputs, shown.pod_inputs or made.update.inputs
+        async with self._slots.of(connection.cluster.name, pod.namespace):
+            job = inputs_of_job(pod, followed.inputs)
+            if job is None:
+                return
+            due, now = self._due(followed, job, connection), self._now()
+            if due or job.has_sooner_deadline:
+                followed.due_at = now + EVERY_S
+                self._enqueue(followed)  # until nothing is due
+                await self._send(followed, job, due, connection)
+            elif (renewal_at := job.renewal_after(now)) is not None:
+                self.queue.add_later(pod.place, renewal_at - now)
 
-    async def _note_failures(self, followed: UpdatablePod, made: Made, states: dict[int, str]) -> None:
-        for number, failure in made.failures.items():
+    async def _send(
+        self, followed: UpdatablePod, job: JobInputs, due: list[int], connection: ClusterConnection
+    ) -> None:
+        pod, states = followed.pod, {number: self._state_of(job, number) for number in due}
+        sources: list[int] = []
+        failures: dict[int, SourceFailed] = {}
+
+        async def make() -> PodUpdate | None:
+            nonlocal sources, failures
+            most = 1 if followed.one_by_one else MOST_SOURCES
+            update, sources, failures = await self._changes.make(job, due, connection, most)
+            return update
+
+        async with self._submitter.made(pod, connection, make) as update:
+            await self._note_failures(followed, failures, states)
+            if update is None:
+                return
+            try:
+                shown = await self._submitter.update(pod, connection, update)
+            except Refused as refusal:
+                if not sources or refusal.problem.status not in OF_CONTENT:
+                    raise
+                followed.one_by_one = True
+                refused = {number: SourceFailed(job.sources[number], str(refusal)) for number in sources}
+            else:
+                followed.before, followed.inputs = followed.inputs, shown.pod_inputs or update.inputs
+                return
+        if len(refused) == 1:  # else each is sent alone next
+            await self._note_failures(followed, refused, states)
+
+    async def _note_failures(
+        self, followed: UpdatablePod, failures: dict[int, SourceFailed], states: dict[int, str]
+    ) -> None:
+        for number, failure in failures.items():
             if failure.may_pass:
                 followed.due_at = self._now() + RETRY_S
             else:
                 followed.failed[number] = states[number]
+        for failure in failures.values():
             await self._events.warn(followed.pod, FAILED, str(failure))
 
-    async def _note_failure(self, followed: UpdatablePod, error: Exception | None) -> None:
-        """It is tried again; where red-box can say why, an event does."""
-        if isinstance(error, NoSuchJob | Conflict):  # it has ended, or is of an earlier red-box
-            self._forget(followed.pod.place)
-            return
-        followed.tries += 1
-        followed.due_at = self._now() + BACKOFF.pause_s(followed.tries)
-        if isinstance(error, NotAccepted) or (isinstance(error, Refused) and followed.tries > 1):
+    async def _show(self, followed: UpdatablePod, error: Exception) -> None:
+        """Where red-box can say why."""
+        if isinstance(error, Refused) and (not error.retry or followed.tries > 1):
             message = f"Changes of the pod's files could not be sent to its job: {error}"
             await self._events.warn(followed.pod, FAILED, message)
 

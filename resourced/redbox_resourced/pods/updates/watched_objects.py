@@ -18,6 +18,7 @@ from redbox_kube.api.kinds import CONFIG_MAP, SECRET
 from redbox_kube.api.objects import Object, ObjectClient, ResourcePath
 from redbox_resourced.pods.pod_references import values_of
 from redbox_resourced.translation.files.live_sources import ABSENT, object_word, version_of
+from redbox_resourced.translation.limits import BYTES_OF_A_VALUE
 
 KINDS = {"secret": SECRET, "configMap": CONFIG_MAP}
 IDLE_S = 600.0
@@ -37,6 +38,13 @@ class ObjectPlace(NamedTuple):
     @property
     def path(self) -> ResourcePath:
         return ResourcePath(KINDS[self.kind], self.name, self.namespace)
+
+
+class ObjectRead(NamedTuple):
+    """An object as it was read: its word, and its values; no values where it does not exist."""
+
+    word: str
+    body: Object | None
 
 
 Watched = tuple[str, str]
@@ -65,7 +73,7 @@ class WatchedObjects:
         self._watches: dict[Watched, _Watch] = {}
         self._contents: dict[ObjectPlace, str] = {}
         """The words of objects whose last change was read."""
-        self._reads: dict[ObjectPlace, asyncio.Task[Object | None]] = {}
+        self._reads: dict[ObjectPlace, asyncio.Task[ObjectRead]] = {}
         self._kept_bytes = 0
 
     def keep(self, wanted: set[Watched], group: asyncio.TaskGroup) -> None:
@@ -98,32 +106,35 @@ class WatchedObjects:
         read_version, _, content = self._contents.get(place, "").partition(".")
         return not (content and (read_version, content) == (version, word.partition(".")[2]))
 
-    async def read(self, place: ObjectPlace) -> Object | None:
-        """Its values; None where it does not exist. Those who ask at the same time share one read."""
+    async def read(self, place: ObjectPlace) -> ObjectRead:
+        """Those who ask at the same time share one read."""
         task = self._reads.get(place)
         if task is None:
             task = self._reads[place] = asyncio.create_task(self._read(place))
             task.add_done_callback(lambda done: self._keep(place, done))
         return await asyncio.shield(task)
 
-    async def _read(self, place: ObjectPlace) -> Object | None:
+    async def _read(self, place: ObjectPlace) -> ObjectRead:
         body = await self._objects.get(place.path)
         found = None if body is None else values_of(body)
-        self._contents[place] = object_word(found)
-        return found
+        word = self._contents[place] = await asyncio.to_thread(object_word, found)
+        return ObjectRead(word, found)
 
-    def _keep(self, place: ObjectPlace, done: asyncio.Task[Object | None]) -> None:
+    def _keep(self, place: ObjectPlace, done: asyncio.Task[ObjectRead]) -> None:
         """For a while, if its read succeeded and there is room."""
         failed = done.cancelled() or done.exception() is not None
-        size = 0 if failed else _size_of(done.result())
+        size = 0 if failed else _size_of(done.result().body)
         if failed or self._kept_bytes + size > MOST_KEPT_BYTES:
-            self._reads.pop(place, None)
+            self._remove(place, done)
             return
         self._kept_bytes += size
         asyncio.get_running_loop().call_later(KEPT_S, self._drop, place, done, size)
 
-    def _drop(self, place: ObjectPlace, done: asyncio.Task[Object | None], size: int) -> None:
+    def _drop(self, place: ObjectPlace, done: asyncio.Task[ObjectRead], size: int) -> None:
         self._kept_bytes -= size
+        self._remove(place, done)
+
+    def _remove(self, place: ObjectPlace, done: asyncio.Task[ObjectRead]) -> None:
         if self._reads.get(place) is done:
             del self._reads[place]
 
@@ -142,16 +153,19 @@ class WatchedObjects:
         for namespace, name in places:
             place = ObjectPlace(kind, namespace, name)
             task = self._reads.get(place)
-            if task is not None and task.done() and not _is_version(task, self.version(place)):
+            if task is not None and not _is_version(task, self.version(place)):
                 del self._reads[place]  # its bytes are counted until their time is up
             self._changed(place)
 
 
-def _is_version(read: asyncio.Task[Object | None], version: str | None) -> bool:
-    body = read.result()
+def _is_version(read: asyncio.Task[ObjectRead], version: str | None) -> bool:
+    """Not as long as it is not done: it may have been answered before the change."""
+    if not read.done() or read.cancelled() or read.exception() is not None:
+        return False
+    body = read.result().body
     return version == (ABSENT if body is None else version_of(body["metadata"]))
 
 
 def _size_of(body: Object | None) -> int:
     parts = [(body or {}).get(part) or {} for part in ("data", "binaryData")]
-    return sum(len(key) + len(value) for part in parts for key, value in part.items())
+    return sum(len(key) + len(value) + BYTES_OF_A_VALUE for part in parts for key, value in part.items())

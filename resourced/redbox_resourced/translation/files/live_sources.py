@@ -17,6 +17,7 @@ from __future__ import annotations
 import base64
 import hashlib
 import json
+import re
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -41,6 +42,8 @@ MOST_SOURCES = 200
 LONGEST_VOLUMES = 16 * 1024
 """Of a pod with more in its volumes all files keep the content of the submit."""
 IMMUTABLE, ABSENT = "!", "-"
+RENEWED = "@"
+INPUTS = re.compile(r"(?:(?:@[0-9]{1,10}|[^ @]{0,17}) )*d[0-9]{0,10}")
 TEMPLATES_KEPT = 128
 
 
@@ -87,10 +90,18 @@ class Inputs(NamedTuple):
         return " ".join((*self.sources, f"d{self.deadline_s or ''}"))
 
 
-def read_inputs(text: str) -> Inputs:
+def read_inputs(text: str) -> Inputs | None:
+    """None of what is in no such form: a tenant may submit a pod's job with any text, of 4000 digits too."""
+    if not INPUTS.fullmatch(text):
+        return None
     *sources, deadline = text.split(" ")
     seconds = deadline.removeprefix("d")
-    return Inputs(sources, int(seconds) if seconds.isdecimal() else None)
+    return Inputs(sources, int(seconds) if seconds else None)
+
+
+def renewal_in(word: str) -> int | None:
+    """When the token of this word is renewed."""
+    return int(word.removeprefix(RENEWED)) if word.startswith(RENEWED) else None
 
 
 def volume_sources(given: Object, field: str) -> Iterator[LiveSource]:
