@@ -296,7 +296,7 @@ class PodReconciler:
             feed.take(job)
         job = feed.of_pod(pod) or job
         if names_due(pod, job):  # their start may take seconds
-            await self._show(pod, job, connection)
+            await self._show(self._ephemeral.shown(pod), job, connection)
         pod, after_s = await self._ephemeral.begin(pod, job, connection)
         await self._show(pod, feed.of_pod(pod) or job, connection)
         self._missing_since.pop(pod.uid, None)

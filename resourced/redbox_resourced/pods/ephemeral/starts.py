@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 
 from pydantic import ValidationError
@@ -26,7 +26,7 @@ from redbox_resourced.pods.pod_references import ReferenceMissing, read_referenc
 from redbox_resourced.pods.pod_request import AT_ONCE as READ_AT_ONCE
 from redbox_resourced.pods.pod_request import OF_A_NAMESPACE as READ_OF_A_NAMESPACE
 from redbox_resourced.pods.pod_request import claim_resolver
-from redbox_resourced.pods.pod_view import BoundPod, EphemeralProblem, PodDetails
+from redbox_resourced.pods.pod_view import BoundPod, EphemeralProblem
 from redbox_resourced.pods.submission import PodSubmitter
 from redbox_resourced.translation.containers.ephemeral import alone, ephemeral_program, needs_of
 from redbox_resourced.translation.errors import UNSUPPORTED, Unsupported
@@ -81,14 +81,22 @@ class EphemeralStarts:
         ends_at = self.now() + BEGIN_S
         for name in due:
             if self.now() >= ends_at:
-                return _shown(pod, pod.details, tries), 0.0
+                return self.shown(pod), 0.0
             last = tries.get(name)
             if last is None or not (last.is_final or self.now() < last.next_at):
                 problem = await self._begin(pod, name, connection)
                 count = last.count + 1 if last else 1
                 tries[name] = _Try(problem, count, self.now() + PAUSES.pause_s(count))
         pauses = [max(0.0, each.next_at - self.now()) for each in tries.values() if not each.is_final]
-        return _shown(pod, pod.details, tries), min(pauses, default=None)
+        return self.shown(pod), min(pauses, default=None)
+
+    def shown(self, pod: BoundPod) -> BoundPod:
+        """With what has kept each container from its start so far."""
+        if pod.details is None:
+            return pod
+        tries = self._tries.get(pod.uid, {})
+        problems = {name: each.problem for name, each in tries.items() if each.problem is not None}
+        return replace(pod, details=replace(pod.details, ephemeral_problems=problems))
 
     def forget(self, pod: BoundPod) -> None:
         self._tries.pop(pod.uid, None)
@@ -126,15 +134,11 @@ class EphemeralStarts:
             raise Unsupported(f"{'.'.join(map(str, flaw['loc']))}: {flaw['msg']}") from None
 
 
-def _shown(pod: BoundPod, details: PodDetails, tries: Mapping[str, _Try]) -> BoundPod:
-    """With what has kept each from its start."""
-    problems = {name: each.problem for name, each in tries.items() if each.problem is not None}
-    return replace(pod, details=replace(details, ephemeral_problems=problems))
-
-
 def names_due(pod: BoundPod, job: Job) -> list[str]:
     """Those that have not begun, where the job's runner takes orders."""
-    if pod.details is None or job.pod is None or job.pod.done or job.phase is not Phase.RUNNING:
+    if pod.details is None or not pod.details.ephemeral_containers:
+        return []
+    if job.pod is None or job.pod.done or job.phase is not Phase.RUNNING:
         return []
     begun = {report.name for report in job.pod.containers} | pod.details.ephemeral_ends.keys()
     return [each.name for each in pod.details.ephemeral_containers if each.name not in begun]

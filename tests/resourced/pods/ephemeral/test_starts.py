@@ -170,11 +170,15 @@ async def test_where_sessions_are_off_it_says_so_and_has_ended(stage: Stage) -> 
 async def test_what_may_work_later_is_tried_again_after_a_pause_and_says_why_it_waits(stage: Stage) -> None:
     stage.answer = {"status": "Failure", "reason": "CannotStart", "message": "it has just begun"}
     pod = stage.add(debugger())
+    waiting = {"debugger": EphemeralProblem("ContainerCreating", "it has just begun")}
     for _ in range(3):  # other changes of the pod
         problems, after_s = await stage.begin(pod)
-        assert problems == {"debugger": EphemeralProblem("ContainerCreating", "it has just begun")}
+        assert problems == waiting
         assert after_s is not None
     assert len(stage.begun) == 1
+    details = stage.starts.shown(pod).details
+    assert details is not None
+    assert details.ephemeral_problems == waiting  # its status does not lose them before the next start
     stage.answer = SUCCESS
     stage.now += 100
     assert (await stage.begin(pod))[0] == {}
