@@ -39,6 +39,7 @@ from redbox_resourced.translation.api_tokens import renewal_at, token_lifetime_s
 from redbox_resourced.translation.errors import UNSUPPORTED, Unsupported
 from redbox_resourced.translation.files.live_sources import (
     OBJECTS,
+    RENEWED,
     TOKEN,
     Inputs,
     live_parts,
@@ -203,7 +204,7 @@ def inputs_of(manifest: Object, references: PodReferences, tokens: Mapping[str, 
 
 def token_word(seconds: int) -> str:
     """Of a token that was issued just now."""
-    return f"@{renewal_at(seconds, time.time(), random.random())}"  # noqa: S311 (spreads load)
+    return f"{RENEWED}{renewal_at(seconds, time.time(), random.random())}"  # noqa: S311 (spreads load)
 
 
 def _target(partition: str, connection: ClusterConnection) -> TargetPartition:

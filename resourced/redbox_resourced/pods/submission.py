@@ -38,7 +38,7 @@ from redbox_kube.api import kinds
 from redbox_kube.api.objects import ApiRefused, Object, ObjectClient, PodRef, ResourcePath
 from redbox_resourced.partitions.slurmclusters import ClusterConnection
 from redbox_resourced.pods.exit_status import JobRefusal
-from redbox_resourced.pods.pod_request import PodRequests, RequestMemory, Tenant, Translation
+from redbox_resourced.pods.pod_request import PodRequests, RequestMemory, RequestT, Tenant, Translation
 from redbox_resourced.pods.pod_view import BoundPod, BoundPodKind, ControllerRef
 from redbox_resourced.pods.submission_errors import SubmissionPending, SubmissionRejected
 from redbox_resourced.translation.pod import TargetPartition
@@ -248,9 +248,9 @@ class PodSubmitter:
         return jobs[0]
 
     def made(
-        self, pod: BoundPod, connection: ClusterConnection, make: Callable[[], Awaitable[PodUpdate | None]]
-    ) -> AbstractAsyncContextManager[PodUpdate | None]:
-        """An update, as long as it is in memory, with the same bounds as requests."""
+        self, pod: BoundPod, connection: ClusterConnection, make: Callable[[], Awaitable[RequestT]]
+    ) -> AbstractAsyncContextManager[RequestT]:
+        """What is sent for a pod that has a job, as long as it is in memory, with the bounds of requests."""
         return self._requests.made(pod, connection, make)
 
     async def update(self, pod: BoundPod, connection: ClusterConnection, update: PodUpdate) -> Job:

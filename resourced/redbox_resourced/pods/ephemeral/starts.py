@@ -10,6 +10,7 @@ import asyncio
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
+from functools import partial
 
 from pydantic import ValidationError
 
@@ -23,8 +24,6 @@ from redbox_kube.api import kinds
 from redbox_kube.api.objects import ApiError, Object, ObjectClient, ResourcePath
 from redbox_resourced.partitions.slurmclusters import ClusterConnection
 from redbox_resourced.pods.pod_references import ReferenceMissing, read_references
-from redbox_resourced.pods.pod_request import AT_ONCE as READ_AT_ONCE
-from redbox_resourced.pods.pod_request import OF_A_NAMESPACE as READ_OF_A_NAMESPACE
 from redbox_resourced.pods.pod_request import claim_resolver
 from redbox_resourced.pods.pod_view import BoundPod, EphemeralProblem
 from redbox_resourced.pods.submission import PodSubmitter
@@ -66,7 +65,6 @@ class EphemeralStarts:
     _tries: dict[str, dict[str, _Try]] = field(default_factory=dict)
     """By the pod's uid, by the container's name."""
     _slots: FairSlots = field(default_factory=lambda: FairSlots(AT_ONCE, OF_A_NAMESPACE))
-    _reading: FairSlots = field(default_factory=lambda: FairSlots(READ_AT_ONCE, READ_OF_A_NAMESPACE))
 
     async def begin(
         self, pod: BoundPod, job: Job, connection: ClusterConnection
@@ -106,9 +104,9 @@ class EphemeralStarts:
     ) -> EphemeralProblem | None:
         try:
             async with asyncio.timeout(BEGIN_S), self._slots.of(pod.namespace):
-                async with self._reading.of(pod.namespace):
-                    program = await self._program(pod, name, connection)
-                status = await _begun(self.submitter.client_for(pod, connection), pod, program)
+                make = partial(self._program, pod, name, connection)
+                async with self.submitter.made(pod, connection, make) as program:
+                    status = await _begun(self.submitter.client_for(pod, connection), pod, program)
         except (Unsupported, ClaimRefused) as refusal:
             return EphemeralProblem(UNSUPPORTED, str(refusal), is_final=True)
         except (NotAllowed, NotAccepted) as refused:
